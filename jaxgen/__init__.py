@@ -1,0 +1,40 @@
+"""Generative classifiers as pure functions on JAX."""
+
+from jaxgen.bernoulli import Bernoulli, BernoulliNB
+from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
+from jaxgen.estimator import GenerativeEstimator, estimate, fit, merge, subtract
+from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB
+from jaxgen.linear import LinearClassifier, to_linear
+from jaxgen.logistic import LogisticRegression, Report, train
+from jaxgen.multinomial import Multinomial, MultinomialNB
+
+__all__ = [
+    "GDA",
+    "LDA",
+    "QDA",
+    "Bernoulli",
+    "BernoulliNB",
+    "Classifier",
+    "DiagonalGaussian",
+    "Gaussian",
+    "GaussianNB",
+    "GenerativeEstimator",
+    "LinearClassifier",
+    "LogisticRegression",
+    "Multinomial",
+    "MultinomialNB",
+    "Report",
+    "estimate",
+    "fit",
+    "log_evidence",
+    "log_joint",
+    "log_likelihood",
+    "log_posterior",
+    "merge",
+    "predict",
+    "subtract",
+    "to_linear",
+    "train",
+]
+
+__version__ = "0.1.0"

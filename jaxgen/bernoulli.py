@@ -1,0 +1,126 @@
+"""Bernoulli naive Bayes: which words a document contains.
+
+x_j | y = k ~ Bernoulli(φ_kj), independently
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxgen import inputs
+from jaxgen.counts import Counts
+from jaxgen.estimator import GenerativeEstimator
+from jaxgen.numerics import drop_impossible, mark_impossible, matmul, safe_divide, safe_log
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
+@dataclass(frozen=True)
+class Bernoulli:
+    """Independent yes-or-no features.
+
+        log p(x | k) = Σ_j x_j log φ_kj + (1 − x_j) log(1 − φ_kj)
+
+    Attributes:
+        log_present: log φ, (K, d).
+        log_absent: log(1 − φ), (K, d); kept apart, since log(1 − exp(log φ)) has no digits where φ is near 1 or 0.
+        binarize: x > binarize is what counts as present; None for x that is 0 or 1 already.
+    """
+
+    log_present: Float[Array, "classes d"]
+    log_absent: Float[Array, "classes d"]
+    binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @property
+    def domain(self) -> Domain:
+        """0 or 1, or any number that is binarised."""
+        return _domain(self.binarize)
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.log_present.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
+        x = _binarize(x, self.binarize)
+        present, never = drop_impossible(self.log_present)
+        absent, always = drop_impossible(self.log_absent)
+        total = jnp.sum(absent, axis=-1)[None] + matmul(x, (present - absent).T)
+        return mark_impossible(total, jnp.sum(always, axis=-1)[None], x, never - always)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood."""
+        return self.log_likelihood(x)
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """The log odds of each word, and the log likelihood of the empty document."""
+        if self.binarize is not None:
+            return None
+        return (self.log_present - self.log_absent).T, jnp.sum(self.log_absent, axis=-1)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("binarize",))
+@dataclass(frozen=True)
+class BernoulliNB(GenerativeEstimator):
+    """Bernoulli naive Bayes with additive smoothing.
+
+        φ_kj = (N_kj + alpha) / (N_k + 2·alpha)
+
+    where N_kj counts the rows of class k that contain word j (COMP 5212, lecture 7; CS229 notes, section 4.2.1). A
+    class without data has φ = ½, the limit alpha → 0⁺.
+
+    Attributes:
+        alpha: pseudo-count of each outcome; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which
+            an event that was never seen is impossible (−inf).
+        binarize: count x > binarize as present; None requires x to be 0 or 1.
+        prior_alpha: pseudo-count of each class in the prior.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> words = np.array([[1, 1, 0], [1, 0, 0], [0, 0, 1]])  # buy, now, meeting
+        >>> c = jg.fit(jg.BernoulliNB(), words, np.array([1, 1, 0]))
+        >>> jg.predict(c, np.array([[0, 1, 0], [0, 0, 1]])).tolist()
+        [1, 0]
+    """
+
+    alpha: Array | float = 1.0
+    binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @property
+    def domain(self) -> Domain:
+        """0 or 1, or any number that is binarised."""
+        return _domain(self.binarize)
+
+    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
+        """How many rows of each class contain each word."""
+        return Counts.of(_binarize(x, self.binarize), labels)
+
+    def density(self, statistics: Counts) -> Bernoulli:
+        """Smoothed frequencies; both outcomes come from counts."""
+        absent = statistics.class_weight.reshape(-1, 1).subtract(statistics.feature_sum).value
+        present = jnp.maximum(statistics.feature_sum.value, 0.0)
+        alpha = jnp.asarray(self.alpha).astype(present.dtype)
+        total = statistics.class_weight.value[:, None] + 2 * alpha
+        log_present, log_absent = (safe_log(safe_divide(count + alpha, total, 0.5)) for count in (present, absent))
+        return Bernoulli(log_present, log_absent, self.binarize)
+
+
+def _domain(binarize: float | None) -> Domain:
+    return inputs.BINARY if binarize is None else inputs.FINITE
+
+
+def _binarize(x: Array, threshold: float | None) -> Array:
+    return x if threshold is None else (x > threshold).astype(x.dtype)

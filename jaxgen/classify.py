@@ -1,0 +1,256 @@
+"""Bayes' rule: from class scores to posterior, prediction and evidence. Nothing here knows a family.
+
+    p(y | x) = p(x | y) p(y) / p(x),    p(x) = Σ_y p(x | y) p(y)
+
+A classifier scores; these verbs normalise. Scores are log joint probabilities up to a term common to all classes, which
+the posterior and the prediction do not feel; verbs that need p(x) itself go by the log likelihood.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from jaxgen import blocks, inputs
+from jaxgen.numerics import safe_log, working_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Float, Int
+
+    from jaxgen.inputs import Domain
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
+
+    Every method takes x of shape (n, d) in the density's dtype and is pure.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        ...
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        ...
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | y = k), in nats."""
+        ...
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood up to a term common to all classes, where that is cheaper or simpler."""
+        ...
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """Weights and constants of the scores where they are linear in x; None where they are not."""
+        ...
+
+
+class Classifier(NamedTuple):
+    """A generative classifier: a class prior and a class-conditional density. Estimation never has to run.
+
+    Attributes:
+        log_prior: log p(y = k), shape (K,), in nats.
+        density: p(x | y).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> density = jg.Gaussian(mean=jnp.array([[-1.0], [1.0]]), cholesky=jnp.ones((1, 1, 1)))
+        >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), density)
+        >>> jg.predict(c, jnp.array([[-2.0], [3.0]])).tolist()
+        [0, 1]
+    """
+
+    log_prior: Float[Array, " classes"]
+    density: Density
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        return self.density.domain
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.density.num_features
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x, y = k) up to a term common to all classes."""
+        return self.density.scores(x) + self.log_prior[None]
+
+    def log_joint(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x, y = k)."""
+        return self.density.log_likelihood(x) + self.log_prior[None]
+
+
+class Scorer(Protocol):
+    """What the verbs ask of any classifier, generative or discriminative."""
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        ...
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        ...
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log posterior up to a term common to all classes."""
+        ...
+
+
+def log_likelihood(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+    """log p(x | y = k) of every class, in nats.
+
+    Args:
+        c: a generative classifier.
+        x: one point (d,) or points (n, d).
+
+    Returns:
+        Shape (K,) or (n, K); −inf for an x that is impossible under a class.
+
+    Raises:
+        ValueError: for features unlike the classifier's, or values of x outside its domain (NaN under a trace).
+        TypeError: if c is discriminative: it has no p(x | y).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Classifier(jnp.zeros(1), jg.Gaussian(jnp.zeros((1, 2)), jnp.eye(2)[None]))
+        >>> print(f"{jg.log_likelihood(c, jnp.zeros(2))[0]:.4f}")  # -log 2π
+        -1.8379
+    """
+    return _score(_log_likelihood, _generative(c, "log_likelihood"), x)
+
+
+def log_joint(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+    """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
+    return _score(_log_joint, _generative(c, "log_joint"), x)
+
+
+def log_evidence(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """log p(x) = log Σ_k p(x, y = k), in nats, shape () or (n,); arguments and errors as `log_likelihood`.
+
+    An x that is impossible under every class has evidence −inf.
+    """
+    return _score(_log_evidence, _generative(c, "log_evidence"), x)
+
+
+def log_posterior(c: Scorer, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+    """log p(y = k | x) of every class by Bayes' rule, in nats.
+
+    Args:
+        c: any classifier, generative or discriminative.
+        x: one point (d,) or points (n, d).
+
+    Returns:
+        Shape (K,) or (n, K); −inf for a class that is impossible, NaN for an x that is impossible under every class:
+        its posterior is 0/0.
+
+    Raises:
+        ValueError: for features unlike the classifier's, or values of x outside its domain (NaN under a trace).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.LinearClassifier(weights=jnp.array([[-0.5, 0.5]]), bias=jnp.zeros(2))
+        >>> print(f"{jnp.exp(jg.log_posterior(c, jnp.array([2.0])))[1]:.4f}")  # the logistic function at 2
+        0.8808
+    """
+    return _score(_log_posterior, c, x)
+
+
+def predict(c: Scorer, x: Float[Array, "*n d"]) -> Int[Array, "*n"]:
+    """The most probable class of each x, shape () or (n,); the first one of a tie. Errors as `log_posterior`."""
+    return _score(_predict, c, x)
+
+
+def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float) -> Float[Array, " classes"]:
+    """The log of the smoothed class frequencies, (prior_alpha + N_k) / (K·prior_alpha + N), in nats.
+
+    `prior_alpha` 0 is the maximum likelihood estimate, under which a class without data has prior 0 (log −inf); 1 is
+    Laplace's rule. Without any data the prior is uniform, the limit prior_alpha → 0⁺.
+    """
+    pseudo = class_weight + jnp.asarray(prior_alpha).astype(class_weight.dtype)
+    total = jnp.sum(pseudo)
+    share = jnp.where(total == 0, 1 / class_weight.shape[0], pseudo / jnp.where(total == 0, 1.0, total))
+    return safe_log(share)
+
+
+def _log_likelihood(c: Classifier, x: Array) -> Array:
+    return c.density.log_likelihood(x)
+
+
+def _log_joint(c: Classifier, x: Array) -> Array:
+    return c.log_joint(x)
+
+
+def _log_evidence(c: Classifier, x: Array) -> Array:
+    return jax.nn.logsumexp(c.log_joint(x), axis=-1)
+
+
+def _log_posterior(c: Scorer, x: Array) -> Array:
+    return jax.nn.log_softmax(c.scores(x), axis=-1)
+
+
+def _predict(c: Scorer, x: Array) -> Array:
+    return jnp.argmax(c.scores(x), axis=-1)
+
+
+def _generative(c: Any, verb: str) -> Classifier:
+    if not isinstance(c, Classifier):
+        raise TypeError(
+            f"{verb} needs a generative classifier, which models p(x | y); found {type(c).__name__}. "
+            "A discriminative one has log_posterior and predict alone."
+        )
+    return c
+
+
+def _score(function: Callable[[Any, Array], Array], c: Any, x: Any) -> Any:
+    """Check the arguments, run one compiled program, and look at its answer for what bad values left there."""
+    if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
+        raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
+    x = inputs.check_points(x, c.num_features)
+    _check_single(c)
+    result, bad = _score_program(function, c, x)
+    if not inputs.is_traced(bad, x) and bad:
+        inputs.raise_for_values(jnp.atleast_2d(x), c.domain)
+    return result
+
+
+def _check_single(c: Any) -> None:
+    shape = jnp.shape(c.log_prior if isinstance(c, Classifier) else c.bias)
+    if len(shape) != 1:
+        raise ValueError(
+            f"c must be one classifier, whose log_prior or bias has shape (K,); found {shape}. "
+            "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
+        )
+
+
+@partial(jax.jit, static_argnums=0)
+def _score_program(function: Callable[[Any, Array], Array], c: Any, x: Array) -> tuple[Array, Array]:
+    """The answer, and whether a value of x was outside the classifier's domain or made a score NaN."""
+    dtype = working_dtype(jnp.result_type(*(leaf.dtype for leaf in map(jnp.asarray, jax.tree.leaves(c)))))
+    c = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
+    num_classes = (c.log_prior if isinstance(c, Classifier) else c.bias).shape[0]
+
+    def rows(x: Array) -> tuple[Array, Array]:
+        x = x.astype(dtype)
+        valid = jnp.all(c.domain.contains(x), axis=-1)
+        result = function(c, x)
+        if jnp.issubdtype(result.dtype, jnp.floating):
+            result = jnp.where(valid.reshape(-1, *(1,) * (result.ndim - 1)), result, jnp.nan)
+        return result, ~valid
+
+    result, bad = blocks.map_rows(rows, jnp.atleast_2d(x), width=max(x.shape[-1], num_classes))
+    return (result[0] if x.ndim == 1 else result), jnp.any(bad)

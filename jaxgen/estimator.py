@@ -1,0 +1,323 @@
+"""The contract of a generative estimator, and what is written once for all families.
+
+    data ─► statistics ─► density ─► classifier
+            (mergeable)              (density and class prior)
+
+A family supplies three things: `Statistics` that merge, a `Density`, and an estimator that turns a block of rows into
+the first (`summarise`) and the first into the second (`density`). Everything else is here: the fold over blocks, labels
+and weights, the class prior, the checks.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import blocks, inputs
+from jaxgen.classify import Classifier, Density, log_prior
+from jaxgen.labels import rows_are_valid
+from jaxgen.numerics import Total, working_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Self
+
+    from jax import Array
+    from jaxtyping import Float, Int
+
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+    from jaxgen.linear import LinearClassifier
+
+
+class Statistics(Protocol):
+    """Sufficient statistics: what a batch of data becomes. One tree of arrays for hard, soft and weighted labels.
+
+    `merge` is associative and commutative up to rounding, and statistics of zero weight are its identity.
+    """
+
+    @property
+    def class_weight(self) -> Total:
+        """N_k, the total weight of each class, shape (K,)."""
+        ...
+
+    def merge(self, other: Self) -> Self:
+        """The statistics of both batches together."""
+        ...
+
+    def subtract(self, part: Self) -> Self:
+        """The statistics of what remains when `part`, once merged in, is taken away."""
+        ...
+
+
+S = TypeVar("S", bound=Statistics)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
+@dataclass(frozen=True, kw_only=True)
+class GenerativeEstimator(abc.ABC):
+    """How data become statistics, and statistics a density.
+
+    A frozen dataclass and a pytree: numbers are leaves, to be vmapped over and differentiated by; structure, marked
+    `metadata={"static": True}`, is part of the tree's type.
+
+    Attributes:
+        prior_alpha: pseudo-count of each class in the class prior, (prior_alpha + N_k) / (K·prior_alpha + N). 0 is the
+            maximum likelihood estimate, 1 is Laplace's rule.
+    """
+
+    prior_alpha: Array | float = 0.0
+
+    @property
+    @abc.abstractmethod
+    def domain(self) -> Domain:
+        """What the features may be; by the estimator's static fields alone."""
+
+    @abc.abstractmethod
+    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Any:
+        """The statistics of one block of rows.
+
+        x is in the working dtype. A row of weight 0 may hold anything, NaN included, and must leave no trace. Only the
+        estimator's static fields may be used: hyperparameters enter in `density`.
+        """
+
+    @abc.abstractmethod
+    def density(self, statistics: Any) -> Density:
+        """The class-conditional density that the statistics and the hyperparameters give; pure."""
+
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        inputs.check_hyperparameters(self)
+
+    def explain(self, density: Any) -> str:
+        """Why this density holds NaN, and the remedy."""
+        return f"{type(self).__name__} gave a density with NaN ({density}): its statistics hold NaN."
+
+    def statistics(
+        self,
+        x: Float[Array, "n d"],
+        y: Int[Array, " n"] | Float[Array, "n classes"],
+        *,
+        num_classes: int | None = None,
+        sample_weight: Float[Array, " n"] | None = None,
+        block_size: int | None = None,
+    ) -> Any:
+        """The sufficient statistics of a batch, in one read of the data.
+
+        Args:
+            x: features (n, d).
+            y: labels (n,) or responsibilities (n, K), as for `fit`.
+            num_classes: K; inferred from concrete labels.
+            sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
+            block_size: rows that are summarised at a time; by default what suits the platform.
+
+        Returns:
+            Statistics, which `merge`, `subtract` and `estimate` take. All weights may be zero: an empty block is a
+            block. Under a trace, bad values make them NaN.
+
+        Raises:
+            ValueError: for shapes, labels, weights or values of x that are out of range.
+            TypeError: for dtypes that are not numeric, or labels that are not integers.
+        """
+        self.check()
+        rows = inputs.check_rows(x)
+        labels = inputs.check_labels(rows, y, num_classes, sample_weight)
+        if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
+            raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
+        # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
+        structure = jax.tree.map(lambda _: 0.0, self)
+        statistics, bad = _statistics_program(structure, rows, labels, block_size)
+        if not inputs.is_traced(bad) and bad:
+            weight = np.asarray(labels.prepare(working_dtype(rows.dtype)).row_weight)
+            inputs.raise_for_values(rows, self.domain, present=weight > 0)
+            inputs.raise_for_overflow(rows)
+        return statistics
+
+    def estimate(self, statistics: Any) -> Classifier:
+        """The classifier of these statistics; see `jaxgen.estimate`."""
+        return estimate(self, statistics)
+
+
+def fit(
+    estimator: Any,
+    x: Float[Array, "n d"],
+    y: Int[Array, " n"] | Float[Array, "n classes"],
+    *,
+    num_classes: int | None = None,
+    sample_weight: Float[Array, " n"] | None = None,
+) -> Classifier | LinearClassifier:
+    """Fit a classifier to data.
+
+    Args:
+        estimator: such as `jaxgen.LDA()` or `jaxgen.LogisticRegression()`.
+        x: features (n, d), a JAX or NumPy array; float64 is computed in float64 where JAX's x64 mode is on.
+        y: integer labels 0 … K−1 of shape (n,), or float responsibilities of shape (n, K), non-negative; rows need not
+            sum to 1.
+        num_classes: K. Inferred from concrete labels and from responsibilities; must be given for labels under a trace.
+        sample_weight: a weight for each row, (n,), finite and 0 or more. Weight 2 counts a row twice, weight 0 not at
+            all, even if the row holds NaN.
+
+    Returns:
+        A `Classifier`, or a `LinearClassifier` from a discriminative estimator. Under a trace no values can be checked:
+        bad values, labels out of range and singular covariances give NaN.
+
+    Raises:
+        ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range, and for a
+            covariance that is singular.
+        TypeError: for dtypes that are not numeric, or labels that are not integers.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x = np.array([[0.0, 1.0], [1.0, 0.0], [4.0, 5.0], [5.0, 4.0]])
+        >>> c = jg.fit(jg.GaussianNB(), x, np.array([0, 0, 1, 1]))
+        >>> jg.predict(c, x).tolist()
+        [0, 0, 1, 1]
+    """
+    if not isinstance(estimator, GenerativeEstimator):
+        if not hasattr(estimator, "fit"):
+            raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
+        return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
+    statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight)
+    class_weight = statistics.class_weight.value
+    if not inputs.is_traced(class_weight) and not np.any(class_weight):
+        raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
+    return estimate(estimator, statistics)
+
+
+def estimate(estimator: GenerativeEstimator, statistics: Statistics) -> Classifier:
+    """The classifier that maximises the (smoothed, regularised) likelihood, in closed form.
+
+    Args:
+        estimator: the one that made the statistics, or one of the same structure with other hyperparameters.
+        statistics: of any number of batches, merged.
+
+    Returns:
+        Class prior and density; NaN under a trace where a covariance is singular.
+
+    Raises:
+        ValueError: for hyperparameters out of range or a singular covariance.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> words = np.array([[1, 0], [1, 1], [0, 1], [0, 1]])
+        >>> statistics = jg.BernoulliNB().statistics(words, np.array([0, 0, 1, 1]))
+        >>> smoothed, exact = (jg.estimate(jg.BernoulliNB(alpha=a), statistics) for a in (1.0, 0.0))
+        >>> print(f"{np.exp(smoothed.density.log_present[1, 0]):.2f} {np.exp(exact.density.log_present[1, 0]):.2f}")
+        0.25 0.00
+    """
+    estimator.check()
+    classifier, bad = _estimate_program(estimator, statistics)
+    if not inputs.is_traced(bad) and bad:
+        raise ValueError(estimator.explain(classifier.density))
+    return classifier
+
+
+def merge(a: S, b: S) -> S:
+    """The statistics of two batches together, as if they had been one.
+
+    Counts are exact; moments are merged as Chan, Golub & LeVeque (1979) do, so that no squares of raw values appear.
+
+    Raises:
+        TypeError: if a and b are not statistics of one kind.
+        ValueError: if their numbers of classes or features differ.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
+        >>> first, second = (jg.LDA().statistics(x[i], y[i]) for i in (slice(2), slice(2, 4)))
+        >>> jg.merge(first, second).mean.tolist()
+        [[2.0, 3.0], [4.0, 5.0]]
+    """
+    _check_alike("merge", a, b)
+    return _merge_program(a, b)
+
+
+def subtract(whole: S, part: S) -> S:
+    """The statistics of the rows that remain when those of `part`, which `whole` contains, are taken away.
+
+    Whole-number counts are exact. The relative error of a remaining float is about eps times the ratio of the whole to
+    the remainder, and a class weight below 8 eps of the whole's becomes 0; variances are kept from turning negative.
+    Where little remains of much, merge what remains instead.
+
+    Raises:
+        TypeError: if the two are not statistics of one kind.
+        ValueError: if their numbers of classes or features differ.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> nb, words, y = jg.BernoulliNB(), np.array([[1, 0], [1, 1], [0, 1]]), np.array([0, 0, 1])
+        >>> whole = nb.statistics(words, y)
+        >>> rest = jg.subtract(whole, nb.statistics(words[:1], y[:1], num_classes=2))
+        >>> rest.class_weight.value.tolist(), rest.feature_sum.value.tolist()
+        ([1.0, 1.0], [[1.0, 1.0], [0.0, 1.0]])
+    """
+    _check_alike("subtract", whole, part)
+    return _subtract_program(whole, part)
+
+
+def _check_alike(verb: str, a: Any, b: Any) -> None:
+    if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
+        raise TypeError(
+            f"{verb} takes two statistics of one kind, from the same estimator; found {type(a).__name__} and "
+            f"{type(b).__name__}."
+        )
+    for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        if left.shape != right.shape:
+            raise ValueError(
+                f"{verb} takes statistics of the same classes and features; found {jax.tree_util.keystr(path)} of "
+                f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
+                "structure to the estimators."
+            )
+
+
+@partial(jax.jit, static_argnums=3)
+def _statistics_program(
+    structure: GenerativeEstimator, x: Array, labels: Labels, block_size: int | None
+) -> tuple[Any, Array]:
+    """The statistics, and whether any of them is not finite."""
+    dtype = working_dtype(x.dtype)
+    domain = structure.domain
+
+    def summarise(x: Array, labels: Labels) -> Any:
+        x, labels = x.astype(dtype), labels.prepare(dtype)
+        absent = labels.row_weight == 0
+        valid = jnp.all(domain.contains(x) | absent[:, None]) & rows_are_valid(labels)
+        statistics = structure.summarise(x, labels)
+        weight = statistics.class_weight
+        # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
+        poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
+        return dataclasses.replace(statistics, class_weight=poisoned)
+
+    width = max(x.shape[1], labels.num_classes)
+    statistics = blocks.fold(summarise, x, labels, width=width, block_size=block_size)
+    return statistics, ~_all_leaves(jnp.isfinite, statistics)
+
+
+@jax.jit
+def _estimate_program(estimator: GenerativeEstimator, statistics: Any) -> tuple[Classifier, Array]:
+    """The classifier, and whether any of its leaves is NaN."""
+    classifier = Classifier(
+        log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
+    )
+    return classifier, ~_all_leaves(lambda leaf: ~jnp.isnan(leaf), classifier)
+
+
+def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:
+    return jnp.all(jnp.stack([jnp.all(test(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
+@jax.jit
+def _merge_program(a: S, b: S) -> S:
+    return a.merge(b)
+
+
+@jax.jit
+def _subtract_program(whole: S, part: S) -> S:
+    return whole.subtract(part)

@@ -1,0 +1,340 @@
+"""Gaussian discriminant analysis: LDA, QDA, their diagonal and spherical forms, Gaussian naive Bayes.
+
+    x | y = k ~ N(μ_k, Σ_k)
+
+Six forms: Σ full, diagonal or spherical, shared by the classes or one for each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgen import inputs
+from jaxgen.estimator import GenerativeEstimator
+from jaxgen.numerics import Total, cholesky_or_nan, einsum, inverse_factor, matmul, safe_divide, with_diagonal
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+
+Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
+
+_LOG_2PI = float(np.log(2 * np.pi))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "mean", "scatter"), meta_fields=())
+@dataclass(frozen=True)
+class Moments:
+    """Weight, mean and centred scatter of each class.
+
+    A scatter is Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ, or its diagonal; a shared one is summed over the classes. Squares are
+    only ever taken of differences: E[x²] − E[x]² loses every digit when the mean is large.
+
+    Attributes:
+        class_weight: N_k, shape (K,).
+        mean: shape (K, d), zero for a class without weight.
+        scatter: (K, d, d) or (K, d), with 1 in place of K where it is shared.
+    """
+
+    class_weight: Total
+    mean: Float[Array, "classes d"]
+    scatter: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
+        class_weight = self.class_weight.merge(other.class_weight)
+        mine, theirs = self.class_weight.value[:, None], other.class_weight.value[:, None]
+        share = safe_divide(theirs, class_weight.value[:, None])
+        delta = jnp.where((mine > 0) & (theirs > 0), other.mean - self.mean, 0.0)
+        mean = jnp.where(mine > 0, self.mean + share * delta, other.mean)
+        return Moments(class_weight, mean, self.scatter + other.scatter + self._between(mine * share, delta))
+
+    def subtract(self, part: Moments) -> Moments:
+        """The moments of what remains: the merge solved for the other batch; no variance turns negative."""
+        class_weight = self.class_weight.subtract(part.class_weight)
+        whole, gone, rest = (t.value[:, None] for t in (self.class_weight, part.class_weight, class_weight))
+        share = safe_divide(gone, rest)
+        delta = jnp.where((rest > 0) & (gone > 0), self.mean - part.mean, 0.0)
+        mean = jnp.where(rest > 0, self.mean + share * delta, 0.0)
+        scatter = self.scatter - part.scatter - self._between(whole * share, delta)
+        if scatter.shape[0] == rest.shape[0]:
+            scatter = jnp.where(rest.reshape(-1, *(1,) * (scatter.ndim - 1)) > 0, scatter, 0.0)
+        variance = jnp.maximum(_diagonal(scatter), 0.0)
+        return Moments(class_weight, mean, variance if scatter.ndim == 2 else with_diagonal(scatter, variance))
+
+    def _between(self, weight: Float[Array, "classes 1"], delta: Float[Array, "classes d"]) -> Array:
+        """Σ w δδᵀ, in the form of the scatter."""
+        shared = self.scatter.shape[0] == 1
+        if self.scatter.ndim == 2:
+            between = weight * delta**2
+            return jnp.sum(between, axis=0, keepdims=True) if shared else between
+        if shared:
+            return matmul((weight * delta).T, delta)[None]
+        return (weight * delta)[:, :, None] * delta[:, None, :]
+
+
+class Gaussian(NamedTuple):
+    """Gaussian density with a full covariance Σ = LLᵀ for each class, or one for all.
+
+        log p(x | k) = −½ ‖L_k⁻¹ (x − μ_k)‖² − Σ_j log L_k,jj − ½ d log 2π
+
+    Attributes:
+        mean: (K, d).
+        cholesky: lower factors L, (K, d, d), or (1, d, d) where the covariance is shared.
+    """
+
+    mean: Float[Array, "classes d"]
+    cholesky: Float[Array, "covariances d d"]
+
+    domain = inputs.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.mean.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        whitening = inverse_factor(self.cholesky)
+        if self.cholesky.shape[0] == 1:
+            # Both are centred before they are whitened, so that a large common mean costs no digits.
+            center = jnp.mean(self.mean, axis=0)
+            rotated = matmul(x - center[None], whitening[0].T)
+            residual = rotated[:, None, :] - matmul(self.mean - center[None], whitening[0].T)[None]
+        else:
+            residual = einsum("kde,nke->nkd", whitening, x[:, None, :] - self.mean[None])
+        log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
+        return -0.5 * jnp.sum(residual**2, axis=-1) - log_scale[None] - 0.5 * self.num_features * _LOG_2PI
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """Linear where the covariance is shared: one matrix product."""
+        return _linear_scores(self, x) if self.cholesky.shape[0] == 1 else self.log_likelihood(x)
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """Weights and constants of the scores of x, for a shared covariance."""
+        return _linear(self) if self.cholesky.shape[0] == 1 else None
+
+    def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
+        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
+        whitening = inverse_factor(self.cholesky)[0]
+        white = matmul(self.mean - center[None], whitening.T)
+        return matmul(white, whitening), -0.5 * jnp.sum(white**2, axis=-1)
+
+
+class DiagonalGaussian(NamedTuple):
+    """Gaussian density with independent features, a standard deviation σ for each class or one for all.
+
+        log p(x | k) = Σ_j −½ ((x_j − μ_kj) / σ_kj)² − log σ_kj − ½ log 2π
+
+    Attributes:
+        mean: (K, d).
+        scale: standard deviations σ, (K, d); with 1 in place of K where they are shared, of d where they are spherical.
+    """
+
+    mean: Float[Array, "classes d"]
+    scale: Float[Array, "scales features"]
+
+    domain = inputs.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.mean.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        scale = jnp.broadcast_to(self.scale, (self.scale.shape[0], self.num_features))
+        residual = (x[:, None, :] - self.mean[None]) / scale[None]
+        log_scale = jnp.sum(jnp.log(scale), axis=-1)
+        return -0.5 * jnp.sum(residual**2, axis=-1) - log_scale[None] - 0.5 * self.num_features * _LOG_2PI
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """Linear where the scale is shared: one matrix product."""
+        return _linear_scores(self, x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """Weights and constants of the scores of x, for a shared scale."""
+        return _linear(self) if self.scale.shape[0] == 1 else None
+
+    def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
+        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
+        white = (self.mean - center[None]) / self.scale
+        return white / self.scale, -0.5 * jnp.sum(white**2, axis=-1)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("ridge", "prior_alpha"), meta_fields=("covariance", "shared"))
+@dataclass(frozen=True)
+class GDA(GenerativeEstimator):
+    """Gaussian discriminant analysis by maximum likelihood.
+
+        μ_k = Σ_i r_ik x_i / N_k,    Σ_k = Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ / N_k + ridge·diag(v)
+
+    and for a shared covariance the mean of the Σ_k weighted by N_k (CS229 notes, section 4.1). v is the pooled variance
+    of each feature within the classes, so that a ridge means the same in any units; a feature that never varies takes
+    the mean of the others. A class without data takes the pooled mean and covariance. Where float32 cannot tell a
+    ridge from zero beside a large variance, the variance is raised by its own rounding error instead.
+
+    Attributes:
+        covariance: "full", "diagonal" (independent features) or "spherical" (one variance for all features).
+        shared: one covariance for all classes (linear log odds) instead of one for each (quadratic).
+        ridge: added to each variance, in units of the pooled one. 0 is the exact maximum likelihood estimate.
+        prior_alpha: pseudo-count of each class in the prior.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x = np.array([[0.0], [2.0], [10.0], [14.0]])
+        >>> c = jg.fit(jg.GDA("diagonal", shared=False, ridge=0.0), x, np.array([0, 0, 1, 1]))
+        >>> c.density.mean.tolist(), c.density.scale.tolist()
+        ([[1.0], [12.0]], [[1.0], [2.0]])
+    """
+
+    covariance: Covariance = dataclasses.field(default="full", metadata={"static": True})
+    shared: bool = dataclasses.field(default=True, metadata={"static": True})
+    ridge: Array | float = 1e-6
+
+    @property
+    def domain(self) -> Domain:
+        """Finite numbers."""
+        return inputs.FINITE
+
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        super().check()
+        if self.covariance not in ("full", "diagonal", "spherical"):
+            raise ValueError(f"GDA.covariance must be 'full', 'diagonal' or 'spherical'; found {self.covariance!r}.")
+        if not isinstance(self.shared, bool):
+            raise TypeError(f"GDA.shared must be True or False, a Python bool; found {self.shared!r}.")
+
+    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Moments:
+        """Weight, mean and centred scatter of a block of rows."""
+        weight = labels.row_weight
+        # A pilot row takes the common mean away before anything is summed or squared.
+        pilot = x[jnp.argmax(weight > 0)]
+        offset = jnp.where((weight > 0)[:, None], x - pilot[None], 0.0)
+        class_weight = labels.class_sum(jnp.ones_like(weight))
+        mean = safe_divide(labels.class_sum(offset), class_weight[:, None])
+        if labels.overlap() is None:
+            # Once more about itself: the first mean carries the rounding of a long sum, the second none that matters, so
+            # that a feature that is constant within its class has scatter zero.
+            mean += safe_divide(labels.class_sum(offset - labels.expand(mean)), class_weight[:, None])
+        scatter = self._scatter(offset, labels, mean)
+        return Moments(Total.of(class_weight), jnp.where(class_weight[:, None] > 0, pilot[None] + mean, 0.0), scatter)
+
+    def _scatter(self, x: Array, labels: Labels, mean: Array) -> Array:
+        """Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ of a block, full or diagonal, pooled or for each class."""
+        overlap = labels.overlap()
+        if self.shared:
+            # About each row's expected mean, plus how the means of the classes that share the row scatter about that:
+            # no class needs a pass of its own, and nothing cancels.
+            within = _weighted_square(x - labels.expand(mean), labels.row_weight, self.covariance)
+            return (within if overlap is None else within + _spread(mean, overlap, self.covariance))[None]
+        if self.covariance != "full" and overlap is None:
+            return labels.class_sum((x - labels.expand(mean)) ** 2)
+        return lax.map(
+            lambda k: _weighted_square(x - mean[k][None], labels.responsibility(k), self.covariance),
+            jnp.arange(labels.num_classes),
+        )
+
+    def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:
+        """Maximum likelihood, with the ridge."""
+        class_weight, mean, scatter = statistics.class_weight.value, statistics.mean, statistics.scatter
+        total = jnp.sum(class_weight)
+        pooled_mean = safe_divide(jnp.sum(class_weight[:, None] * mean, axis=0), total)
+        mean = jnp.where(class_weight[:, None] > 0, mean, pooled_mean[None])
+        pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), total)
+        covariance = pooled
+        if not self.shared:
+            covariance = safe_divide(scatter, class_weight.reshape(-1, *(1,) * (scatter.ndim - 1)), pooled)
+        ridge = jnp.asarray(self.ridge).astype(mean.dtype) * _ridge_unit(_diagonal(pooled)[0], mean)
+        variance = _diagonal(covariance) + ridge[None]
+        if self.covariance == "full":
+            regularised = jnp.asarray(self.ridge) > 0
+            return Gaussian(mean, cholesky_or_nan(with_diagonal(covariance, variance), regularised))
+        if self.covariance == "spherical":
+            variance = jnp.mean(variance, axis=-1, keepdims=True)
+        return DiagonalGaussian(mean, jnp.sqrt(jnp.where(variance > 0, variance, jnp.nan)))
+
+    def explain(self, density: Gaussian | DiagonalGaussian) -> str:
+        """Which class has a singular covariance, and the remedy."""
+        factor = density.cholesky if isinstance(density, Gaussian) else density.scale
+        singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
+        if not singular.any():
+            return super().explain(density)
+        whose = "the shared covariance" if self.shared else f"the covariance of class {int(np.argmax(singular))}"
+        return (
+            f"{whose} is singular in {factor.dtype} with ridge={float(self.ridge):g}: its rows are too few, or a "
+            "feature is constant or a combination of others. Raise ridge, use covariance='diagonal' or shared=True, "
+            "drop the feature, or compute in float64."
+        )
+
+
+def LDA(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+    """Linear discriminant analysis: GDA with one full covariance shared by the classes."""
+    return GDA("full", shared=True, ridge=ridge, prior_alpha=prior_alpha)
+
+
+def QDA(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+    """Quadratic discriminant analysis: GDA with a full covariance for each class."""
+    return GDA("full", shared=False, ridge=ridge, prior_alpha=prior_alpha)
+
+
+def GaussianNB(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+    """Gaussian naive Bayes: GDA with a diagonal covariance for each class."""
+    return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha)
+
+
+def _weighted_square(residual: Array, weight: Array, covariance: Covariance) -> Array:
+    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
+    if covariance == "full":
+        return matmul((weight[:, None] * residual).T, residual)
+    return matmul(weight, residual**2)
+
+
+def _spread(mean: Array, overlap: Array, covariance: Covariance) -> Array:
+    """½ Σ_kl a_kl (μ_k − μ_l)(μ_k − μ_l)ᵀ, or its diagonal, for the overlap a of soft labels."""
+    classes = jnp.arange(mean.shape[0])
+    return 0.5 * jnp.sum(
+        lax.map(lambda k: _weighted_square(mean - mean[k][None], overlap[k], covariance), classes), axis=0
+    )
+
+
+def _ridge_unit(variance: Float[Array, " d"], mean: Float[Array, "classes d"]) -> Float[Array, " d"]:
+    """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1.
+
+    A standard deviation within two rounding errors of the mean is one of a constant: rounding alone produces it.
+    """
+    resolution = 2 * jnp.finfo(mean.dtype).eps * jnp.max(jnp.abs(mean), axis=0)
+    varies = variance > resolution**2
+    positive = jnp.where(varies, variance, 0.0)
+    others = safe_divide(jnp.sum(positive), jnp.sum(varies.astype(mean.dtype)), 1.0)
+    return jnp.where(varies, variance, others)
+
+
+def _diagonal(a: Array) -> Array:
+    """The diagonals of a stack of matrices, or the stack of diagonals itself."""
+    return a if a.ndim == 2 else jnp.diagonal(a, axis1=-2, axis2=-1)
+
+
+def _linear_scores(density: Gaussian | DiagonalGaussian, x: Array) -> Array:
+    center = jnp.mean(density.mean, axis=0)
+    weights, constant = density.discriminant(center)
+    return matmul(x - center[None], weights.T) + constant[None]
+
+
+def _linear(density: Gaussian | DiagonalGaussian) -> tuple[Any, Any]:
+    center = jnp.mean(density.mean, axis=0)
+    weights, constant = density.discriminant(center)
+    return weights.T, constant - matmul(weights, center)

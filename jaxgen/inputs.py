@@ -1,0 +1,229 @@
+"""The door: arguments are checked here, with messages that say what was expected, what was found and what to do.
+
+Shapes, dtypes, hyperparameters and labels are checked before anything is compiled. Values of x are checked inside the
+compiled program, which answers NaN where they are bad; only then is x searched for the culprit. Under a trace there are
+no values to look at: shapes and dtypes are still checked, and what is NaN stays NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxgen.labels import HardLabels, Labels, SoftLabels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values that a feature may take: a test for each value, and the words for a message."""
+
+    contains: Callable[[Any], Any]
+    expected: str
+    remedy: str
+
+
+FINITE = Domain(
+    lambda x: abs(x) < np.inf,
+    "finite numbers",
+    "Remove or impute such rows, or give them sample_weight 0.",
+)
+BINARY = Domain(
+    lambda x: (x == 0) | (x == 1),
+    "0 or 1",
+    "Binarise x first, or ask for it: BernoulliNB(binarize=threshold) takes x > threshold.",
+)
+COUNTS = Domain(
+    lambda x: (x >= 0) & (x < np.inf),
+    "finite counts, 0 or more",
+    "Count data cannot be centred or standardised; for real-valued features use GaussianNB.",
+)
+
+
+def is_traced(*trees: Any) -> bool:
+    """Whether any leaf is a tracer, so that its values cannot be looked at."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
+
+
+def as_array(name: str, value: Any) -> Array | np.ndarray:
+    """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
+    array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
+        raise TypeError(
+            f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
+            "Encode strings and categories as numbers, split complex numbers into two features, and convert other "
+            "containers (a sparse matrix: .toarray()) to a dense array."
+        )
+    return array
+
+
+def check_rows(x: Any) -> Array | np.ndarray:
+    """x as an (n, d) array with at least one row and one feature."""
+    x = as_array("x", x)
+    if x.ndim != 2 or 0 in x.shape:
+        raise ValueError(
+            f"x must have shape (n, d) with at least one row and one feature; found {x.shape}. "
+            "Reshape a single feature with x[:, None]; a batch without rows has no statistics."
+        )
+    return x
+
+
+def check_points(x: Any, num_features: int) -> Array | np.ndarray:
+    """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
+    x = as_array("x", x)
+    if x.ndim not in (1, 2) or x.shape[-1] != num_features:
+        raise ValueError(
+            f"x must have shape ({num_features},) or (n, {num_features}), the features of the classifier; found "
+            f"{x.shape}. Give the columns that it was fitted to, and jax.vmap over further axes."
+        )
+    return x
+
+
+def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) -> Labels:
+    """Labels, responsibilities and weights in one form, checked against the rows of x."""
+    y = as_array("y", y)
+    n = x.shape[0]
+    if y.ndim not in (1, 2) or y.shape[0] != n:
+        raise ValueError(
+            f"y must have one entry for each of the {n} rows of x: integer labels ({n},) or float responsibilities "
+            f"({n}, K); found shape {y.shape}."
+        )
+    weight = None if sample_weight is None else check_weight(n, sample_weight)
+    if y.ndim == 2:
+        return _check_responsibilities(y, num_classes, weight)
+    return _check_hard_labels(y, num_classes, weight)
+
+
+def check_weight(n: int, sample_weight: Any) -> Array | np.ndarray:
+    """One finite weight of zero or more for each row."""
+    weight = as_array("sample_weight", sample_weight)
+    if weight.shape != (n,):
+        raise ValueError(f"sample_weight must have shape ({n},), one weight a row of x; found {weight.shape}.")
+    if not is_traced(weight):
+        _check_nonnegative("sample_weight", np.asarray(weight), "A row that should not count has weight 0.")
+    return weight
+
+
+def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabels:
+    if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
+        raise TypeError(
+            f"y must be integer labels 0 … K−1 of shape (n,) or float responsibilities of shape (n, K); found "
+            f"{y.dtype} of shape {y.shape}. Convert whole-number labels with y.astype(int)."
+        )
+    if num_classes is None:
+        if is_traced(y):
+            raise ValueError(
+                "num_classes cannot be inferred from y under a trace (jit, vmap, grad); found None. "
+                "Give it: num_classes=K."
+            )
+        num_classes = int(np.max(np.asarray(y))) + 1 if y.size else 1
+    num_classes = _check_num_classes(num_classes)
+    if not is_traced(y):
+        labels = np.asarray(y)
+        outside = (labels < 0) | (labels >= num_classes)
+        if outside.any() and not is_traced(weight):
+            # A row of weight 0 is absent, whatever its label: this is how padding works.
+            outside &= True if weight is None else np.asarray(weight) > 0
+            if outside.any():
+                row = int(np.argmax(outside))
+                raise ValueError(
+                    f"y must hold labels in [0, {num_classes}); found {labels[row]} in row {row}. "
+                    "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does), or raise num_classes."
+                )
+    return HardLabels(y, weight, num_classes)
+
+
+def _check_num_classes(num_classes: Any) -> int:
+    if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)):
+        raise TypeError(f"num_classes must be a Python integer; found {num_classes!r}.")
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1; found {num_classes}.")
+    return int(num_classes)
+
+
+def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> SoftLabels:
+    if not jnp.issubdtype(y.dtype, jnp.floating):
+        raise TypeError(
+            f"y of shape (n, K) must hold float responsibilities; found {y.dtype} of shape {y.shape}. "
+            "For one-hot rows give the labels y.argmax(axis=1), or y.astype(float)."
+        )
+    if y.shape[1] == 0 or num_classes not in (None, y.shape[1]):
+        raise ValueError(
+            f"y of shape (n, K) must have one column for each of num_classes={num_classes} classes; found shape "
+            f"{y.shape}. Leave num_classes out: the width of the responsibilities is K."
+        )
+    if not is_traced(y, weight):
+        present = y if weight is None else np.asarray(y)[np.asarray(weight) > 0]
+        _check_nonnegative("y (responsibilities)", np.asarray(present), "Each is a share of a row in a class.")
+    return SoftLabels(y, weight)
+
+
+def _check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:
+    bad = ~((values >= 0) & (values < np.inf))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name} must be finite and 0 or more; found {values[where]} at {_position(where)}. {remedy}")
+
+
+def check_hyperparameters(estimator: Any) -> None:
+    """Every hyperparameter that is a leaf is one finite number, 0 or more."""
+    kind = type(estimator).__name__
+    for field in dataclasses.fields(estimator):
+        value = getattr(estimator, field.name)
+        if field.metadata.get("static") or value is None or is_traced(value):
+            continue
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise TypeError(
+                f"{kind}.{field.name} must be one real number, 0 or more; found {value!r}. "
+                f"To try several at once, jax.vmap over the estimator."
+            ) from None
+        if not 0 <= number < math.inf:
+            raise ValueError(f"{kind}.{field.name} must be finite and 0 or more; found {number}.")
+
+
+def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
+    """Raise a ValueError that names the first value of x outside the domain; return if there is none.
+
+    Args:
+        x: the data, concrete.
+        domain: what its values may be.
+        present: boolean array (n,); rows where it is False are passed over.
+    """
+    x = np.asarray(x)
+    bad = ~domain.contains(x.astype(np.float64))
+    if present is not None:
+        bad &= np.asarray(present)[:, None]
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(
+            f"x must hold {domain.expected}; found {x[where]} at {_position(where)} and {int(bad.sum()) - 1} more such "
+            f"values. {domain.remedy}"
+        )
+
+
+def raise_for_overflow(x: Any) -> NoReturn:
+    """Raise the ValueError for values that are each allowed, yet whose statistics are not finite."""
+    largest = np.abs(np.asarray(x).astype(np.float64)).max()
+    raise ValueError(
+        f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
+        "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."
+    )
+
+
+def _position(where: tuple[int, ...]) -> str:
+    if len(where) == 1:
+        return f"index {where[0]}"
+    return f"row {where[0]}, column {where[1]}"

@@ -1,0 +1,95 @@
+"""Linear classifiers, and the exact linear form of the generative classifiers that have one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import inputs
+from jaxgen.classify import Classifier
+from jaxgen.numerics import matmul
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+
+class LinearClassifier(NamedTuple):
+    """p(y = k | x) ∝ exp(xᵀ w_k + b_k): logistic regression, binary (K = 2) or softmax.
+
+    Attributes:
+        weights: (d, K).
+        bias: (K,).
+    """
+
+    weights: Float[Array, "d classes"]
+    bias: Float[Array, " classes"]
+
+    domain = inputs.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.weights.shape[-2]
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """Log odds up to a term common to all classes, in nats."""
+        return matmul(x, self.weights) + self.bias[None]
+
+
+def to_linear(c: Classifier | LinearClassifier) -> LinearClassifier:
+    """The exact weights and bias of a classifier whose log odds are linear in x; its posterior is the same.
+
+    With a shared covariance, and c̄ the mean of the μ_k (any common point gives the same posterior),
+
+        w_k = Σ⁻¹(μ_k − c̄),    b_k = −½ (μ_k − c̄)ᵀΣ⁻¹(μ_k − c̄) − w_kᵀc̄ + log p(y = k).
+
+    Bernoulli: w_kj = log φ_kj − log(1 − φ_kj), b_k = Σ_j log(1 − φ_kj) + log p(y = k). Multinomial: w_kj = log θ_kj,
+    b_k = log p(y = k). For two classes θ = w_1 − w_0 is the θ of the logistic function in CS229 notes, section 4.1.3.
+
+    Args:
+        c: a classifier with a shared covariance, Bernoulli, multinomial, or already linear.
+
+    Raises:
+        TypeError: if the log odds are not linear.
+        ValueError: if some weight is infinite, since an event is impossible (alpha = 0); ±inf under a trace.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x, y = np.array([[0.0], [2.0], [4.0], [6.0]]), np.array([0, 0, 1, 1])
+        >>> line = jg.to_linear(jg.fit(jg.LDA(ridge=0.0), x, y))
+        >>> theta, bias = line.weights[:, 1] - line.weights[:, 0], line.bias[1] - line.bias[0]
+        >>> print(f"{theta[0]:.3f} {bias:.3f}")  # (5 − 1)/1 and −4·3
+        4.000 -12.000
+    """
+    if isinstance(c, LinearClassifier):
+        return c
+    if not isinstance(c, Classifier):
+        raise TypeError(f"to_linear takes a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
+    linear, finite = _linear_program(c)
+    if linear is None:
+        raise TypeError(
+            f"the log odds of {type(c.density).__name__} with these parameters are not linear in x. Shared covariances "
+            "(LDA), Bernoulli without binarize and multinomial are; a covariance for each class (QDA, GaussianNB) is "
+            "quadratic: use GDA(covariance, shared=True)."
+        )
+    if not inputs.is_traced(finite) and not np.asarray(finite):
+        raise ValueError(
+            "the weights of this classifier are not finite: some event is impossible under a class. "
+            "Smooth the counts with alpha > 0."
+        )
+    return linear
+
+
+@jax.jit
+def _linear_program(c: Classifier) -> tuple[LinearClassifier | None, Any]:
+    terms = c.density.linear()
+    if terms is None:
+        return None, True
+    weights, constant = terms
+    # The log prior may be −inf: a class that never occurs is no reason to refuse.
+    finite = jnp.all(jnp.isfinite(weights)) & jnp.all(jnp.isfinite(constant))
+    return LinearClassifier(weights, constant + c.log_prior), finite

@@ -1,0 +1,285 @@
+"""Logistic regression, binary and softmax: the discriminative counterpart, trained to its optimum with optax.
+
+minimise  Σ_i Σ_k −r_ik log p(y = k | x_i) + penalty(W),    p(y = k | x) ∝ exp(xᵀw_k + b_k)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jax.scipy.sparse.linalg import cg
+
+from jaxgen import inputs
+from jaxgen.linear import LinearClassifier
+from jaxgen.numerics import matmul, safe_divide, working_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Bool, Float, Int
+
+    from jaxgen.labels import Labels
+
+
+class Report(NamedTuple):
+    """How a training ended.
+
+    Attributes:
+        converged: whether the gradient is below the tolerance, at a finite optimum.
+        steps: iterations of the optimiser.
+        gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features.
+        separable: whether a hyperplane separates the classes and nothing holds the weights: with l2 = 0 no finite
+            optimum exists, and training stops as soon as that is certain.
+    """
+
+    converged: Bool[Array, ""]
+    steps: Int[Array, ""]
+    gradient_norm: Float[Array, ""]
+    separable: Bool[Array, ""]
+
+
+class _Parameters(NamedTuple):
+    """What is optimised: weights of standardised features, (d, K), and the bias about their centre, (K,)."""
+
+    weights: Float[Array, "d classes"]
+    bias: Float[Array, " classes"]
+
+
+class _Problem(NamedTuple):
+    """The data in the coordinates of the optimiser.
+
+    Features are centred and divided by `unit`, the square root of their curvature at zero weights, so that every
+    direction is about equally steep whatever the units; the optimum is the same.
+    """
+
+    x: Float[Array, "n d"]
+    responsibilities: Float[Array, "n classes"]
+    total: Float[Array, ""]
+    decay: Float[Array, " d"]
+
+    def loss(self, parameters: _Parameters) -> Float[Array, ""]:
+        """Mean negative log likelihood, penalised."""
+        logits = matmul(self.x, parameters.weights) + parameters.bias[None]
+        loss = -jnp.sum(self.responsibilities * jax.nn.log_softmax(logits, axis=-1)) / self.total
+        penalty = 0.5 * jnp.sum(self.decay[:, None] * parameters.weights**2)
+        # A constant added to all classes changes no probability. This keeps it at zero, and the optimum where it is.
+        gauge = jnp.mean(parameters.bias) ** 2 + jnp.sum(jnp.mean(parameters.weights, axis=1) ** 2)
+        return loss + penalty + 0.5 * gauge
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("l2", "tolerance"),
+    meta_fields=("max_steps", "optimizer"),
+)
+@dataclass(frozen=True)
+class LogisticRegression:
+    """Logistic regression with an L2 penalty, trained to its optimum.
+
+    The losses are summed over the examples and the bias is not penalised. For K ≥ 3 the penalty is ½·l2·‖W‖²; for
+    K = 2 it is ½·l2·‖w‖² on w = W[:, 1] − W[:, 0], the binomial loss, returned as W = [−w/2, w/2]. So l2 is
+    scikit-learn's 1/C.
+
+    Attributes:
+        l2: strength of the penalty. 0 is maximum likelihood, without a finite optimum where the classes are separable.
+        tolerance: training stops where the norm of the gradient of the mean loss, in standardised features, falls below
+            it; None is 1e-5 in float32 and 1e-8 in float64.
+        max_steps: training stops, unconverged, after this many iterations.
+        optimizer: an optax gradient transformation; None is L-BFGS with a memory of 20 and a zoom line search.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 1, 0, 1])
+        >>> c = jg.fit(jg.LogisticRegression(l2=1.0), x, y)
+        >>> jg.predict(c, np.array([[0.0], [3.0]])).tolist()
+        [0, 1]
+    """
+
+    l2: Array | float = 1.0
+    tolerance: Array | float | None = None
+    max_steps: int = dataclasses.field(default=10_000, metadata={"static": True})
+    optimizer: optax.GradientTransformation | None = dataclasses.field(default=None, metadata={"static": True})
+
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        inputs.check_hyperparameters(self)
+        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
+            raise ValueError(f"LogisticRegression.max_steps must be a positive integer; found {self.max_steps!r}.")
+        if not (self.optimizer is None or isinstance(self.optimizer, optax.GradientTransformation)):
+            raise TypeError(
+                "LogisticRegression.optimizer must be an optax gradient transformation, such as optax.adam(1e-2), or "
+                f"None; found {self.optimizer!r}."
+            )
+
+    def fit(
+        self,
+        x: Float[Array, "n d"],
+        y: Int[Array, " n"] | Float[Array, "n classes"],
+        *,
+        num_classes: int | None = None,
+        sample_weight: Float[Array, " n"] | None = None,
+    ) -> LinearClassifier:
+        """The optimum, with a warning where it was not reached; see `jaxgen.fit`."""
+        classifier, report = train(self, x, y, num_classes=num_classes, sample_weight=sample_weight)
+        if not inputs.is_traced(report) and not report.converged:
+            if report.separable:
+                statement = (
+                    "a hyperplane separates the classes and l2 = 0: the likelihood has no finite maximum, the weights "
+                    "would grow for ever. Training stopped at a separating hyperplane; set l2 > 0"
+                )
+            else:
+                statement = (
+                    f"logistic regression did not converge in {int(report.steps)} steps: the norm of its gradient is "
+                    f"{float(report.gradient_norm):.2g}. Raise max_steps or tolerance, or set l2 > 0 where a class "
+                    "may be separable"
+                )
+            warnings.warn(statement + "; jaxgen.train returns the report.", RuntimeWarning, stacklevel=3)
+        return classifier
+
+
+def train(
+    estimator: LogisticRegression,
+    x: Float[Array, "n d"],
+    y: Int[Array, " n"] | Float[Array, "n classes"],
+    *,
+    num_classes: int | None = None,
+    sample_weight: Float[Array, " n"] | None = None,
+) -> tuple[LinearClassifier, Report]:
+    """Fit an iterative estimator, and report how it went.
+
+    Gradients go through the optimum by the implicit function theorem, not through the iterations; where there is no
+    finite optimum they mean nothing.
+
+    Args:
+        estimator: such as `jaxgen.LogisticRegression()`.
+        x: features (n, d).
+        y: labels (n,) or responsibilities (n, K), as for `fit`.
+        num_classes: K; inferred from concrete labels.
+        sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
+
+    Raises:
+        ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range.
+        TypeError: for an estimator that is fitted in closed form, and for dtypes as in `fit`.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
+        >>> c, report = jg.train(jg.LogisticRegression(l2=0.1), x, y)
+        >>> bool(report.converged)
+        True
+        >>> c, report = jg.train(jg.LogisticRegression(l2=0.0), x, y)
+        >>> bool(report.converged), bool(report.separable)
+        (False, True)
+    """
+    if not isinstance(estimator, LogisticRegression):
+        raise TypeError(
+            f"train takes an iterative estimator, such as jaxgen.LogisticRegression(); found "
+            f"{type(estimator).__name__}. Those fitted in closed form have nothing to report: use jaxgen.fit."
+        )
+    estimator.check()
+    rows = inputs.check_rows(x)
+    labels = inputs.check_labels(rows, y, num_classes, sample_weight)
+    classifier, report, no_weight = _train_program(estimator, rows, labels)
+    if not inputs.is_traced(report):
+        if no_weight:
+            raise ValueError(
+                "the weights of all rows are zero: there is nothing to fit. Give some row a positive weight."
+            )
+        if np.isnan(report.gradient_norm):
+            weight = np.asarray(labels.prepare(working_dtype(rows.dtype)).row_weight)
+            inputs.raise_for_values(rows, inputs.FINITE, present=weight > 0)
+            inputs.raise_for_overflow(rows)
+    return classifier, report
+
+
+@jax.jit
+def _train_program(
+    estimator: LogisticRegression, x: Array, labels: Labels
+) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
+    dtype = working_dtype(x.dtype)
+    labels = labels.prepare(dtype)
+    responsibilities = labels.dense()
+    weight = labels.row_weight
+    x = jnp.where((weight > 0)[:, None], x.astype(dtype), 0.0)
+    total = jnp.sum(weight)
+    k = labels.num_classes
+
+    # Curvature of the mean loss at zero weights, where every class has probability 1/K: variance · (K − 1)/K².
+    center = safe_divide(matmul(weight, x), total)
+    centred = jnp.where((weight > 0)[:, None], x - center[None], 0.0)
+    variance = safe_divide(matmul(weight, centred**2), total)
+    # The symmetric binary softmax, W = [−w/2, w/2], has ‖W‖² = ½‖w‖²: the same penalty on w is twice as strong on W.
+    l2 = jnp.asarray(estimator.l2).astype(dtype) * (2 if k == 2 else 1)
+    decay = safe_divide(l2, total)
+    curvature = variance * max(k - 1, 1) / k**2 + decay
+    unit = jnp.sqrt(jnp.where(curvature > 0, curvature, 1.0))
+    problem = _Problem(centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2)
+
+    tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
+    tolerance = jnp.asarray(tolerance).astype(dtype)
+    # Below log 2 per lightest row, in all, every row has probability above ½: the classes are separated.
+    lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
+    separated = jnp.where(l2 == 0, jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf)
+
+    optimizer = optax.lbfgs(memory_size=20) if estimator.optimizer is None else estimator.optimizer
+    start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
+    solution, report = lax.custom_root(
+        jax.grad(problem.loss),
+        start,
+        lambda _, start: _minimise(
+            problem.loss, start, optimizer, tolerance, lax.stop_gradient(separated), estimator.max_steps
+        ),
+        _solve_linear,
+        has_aux=True,
+    )
+    weights = solution.weights / unit[:, None]
+    return LinearClassifier(weights, solution.bias - matmul(center, weights)), report, total == 0
+
+
+def _minimise(
+    loss: Callable[[_Parameters], Array],
+    start: _Parameters,
+    optimizer: optax.GradientTransformation,
+    tolerance: Array,
+    separated: Array,
+    max_steps: int,
+) -> tuple[_Parameters, Report]:
+    """Iterate until the gradient is small, the classes are separated without a penalty, or the steps are used up."""
+    optimizer = optax.with_extra_args_support(optimizer)
+    value_and_grad = optax.value_and_grad_from_state(loss)
+
+    def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        parameters, state, value, gradient, steps = carry
+        # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = optimizer.update(gradient, state, parameters, value=value, grad=gradient, value_fn=loss)
+            parameters: Any = optax.apply_updates(parameters, updates)
+            value, gradient = value_and_grad(parameters, state=state)
+        return parameters, state, value, gradient, steps + 1
+
+    def unfinished(carry: tuple[Any, ...]) -> Array:
+        _, _, value, gradient, steps = carry
+        return (optax.tree.norm(gradient) > tolerance) & (value >= separated) & (steps < max_steps)
+
+    value, gradient = jax.value_and_grad(loss)(start)
+    carry = (start, optimizer.init(start), value, gradient, jnp.zeros((), jnp.int32))
+    parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
+    norm = optax.tree.norm(gradient)
+    separable = value < separated
+    return parameters, Report((norm <= tolerance) & ~separable, steps, norm, separable)
+
+
+def _solve_linear(hessian: Callable[[_Parameters], _Parameters], cotangent: _Parameters) -> _Parameters:
+    """H⁻¹ v: conjugate gradients, which the standardised features make short."""
+    eps = float(jnp.finfo(cotangent.bias.dtype).eps)
+    return cg(hessian, cotangent, tol=8 * eps)[0]

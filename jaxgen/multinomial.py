@@ -1,0 +1,101 @@
+"""Multinomial naive Bayes: how often a document uses each word.
+
+x | y = k, m ~ Multinomial(m, θ_k),    m = Σ_j x_j
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from jaxgen import inputs
+from jaxgen.counts import Counts
+from jaxgen.estimator import GenerativeEstimator
+from jaxgen.numerics import drop_impossible, mark_impossible, matmul, safe_divide, safe_log
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+
+
+class Multinomial(NamedTuple):
+    """Word counts of a document, given their total.
+
+        log p(x | k) = log m! − Σ_j log x_j! + Σ_j x_j log θ_kj
+
+    Attributes:
+        log_probability: log θ, (K, d); each row of θ sums to 1.
+    """
+
+    log_probability: Float[Array, "classes d"]
+
+    domain = inputs.COUNTS
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.log_probability.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
+        coefficient = gammaln(jnp.sum(x, axis=-1) + 1) - jnp.sum(gammaln(x + 1), axis=-1)
+        return coefficient[:, None] + self.scores(x)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood without the coefficient, which is common to all classes."""
+        possible, never = drop_impossible(self.log_probability)
+        return mark_impossible(matmul(x, possible.T), 0.0, x, never)
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """The log probability of each word."""
+        return self.log_probability.T, jnp.zeros(self.log_probability.shape[0], self.log_probability.dtype)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
+@dataclass(frozen=True)
+class MultinomialNB(GenerativeEstimator):
+    """Multinomial naive Bayes with additive smoothing.
+
+        θ_kj = (N_kj + alpha) / (Σ_l N_kl + d·alpha)
+
+    where N_kj is how often word j occurs in the documents of class k (Manning, Raghavan & Schütze 2008, section 13.2).
+    A class without a word has θ = 1/d, the limit alpha → 0⁺. Counts may be fractions, such as tf-idf.
+
+    Attributes:
+        alpha: pseudo-count of each word; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which a
+            word that was never seen is impossible (−inf).
+        prior_alpha: pseudo-count of each class in the prior.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> counts = np.array([[3, 1, 0], [2, 0, 0], [0, 0, 4]])  # buy, now, meeting
+        >>> c = jg.fit(jg.MultinomialNB(), counts, np.array([1, 1, 0]))
+        >>> print((np.exp(c.density.log_probability[1]) * 9).round(3).tolist())  # 5 + 1, 1 + 1, 0 + 1 of 9
+        [6.0, 2.0, 1.0]
+    """
+
+    alpha: Array | float = 1.0
+
+    @property
+    def domain(self) -> Domain:
+        """Counts."""
+        return inputs.COUNTS
+
+    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
+        """How often each class uses each word."""
+        return Counts.of(x, labels)
+
+    def density(self, statistics: Counts) -> Multinomial:
+        """Smoothed frequencies of the words."""
+        count = jnp.maximum(statistics.feature_sum.value, 0.0)
+        pseudo = count + jnp.asarray(self.alpha).astype(count.dtype)
+        total = jnp.sum(pseudo, axis=-1, keepdims=True)
+        return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))

@@ -1,0 +1,154 @@
+"""Arithmetic that keeps its promises: exact totals, logarithms of zero, factors of covariances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jax.typing import DTypeLike
+    from jaxtyping import Bool, Float
+
+# Accelerators round the operands of a float32 matrix product to TF32 or bfloat16 unless told otherwise.
+matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+einsum = partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+
+
+def working_dtype(dtype: DTypeLike) -> np.dtype:
+    """The dtype that data of `dtype` are computed in: float32 or float64, never less.
+
+    float32 and float64 stay, bfloat16 and float16 become float32, integers and booleans JAX's default float. A float64
+    NumPy array becomes float32 unless JAX's x64 mode is on, as everywhere in JAX.
+    """
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        dtype = jax.dtypes.canonicalize_dtype(float)
+    return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("high", "low"), meta_fields=())
+@dataclass(frozen=True)
+class Total:
+    """A sum kept in two limbs, so that counting stays exact.
+
+    A float32 counter stops at 2^24: adding one changes nothing. The error of each addition is itself a float (Knuth,
+    TAOCP vol. 2, 4.2.2, theorem B), so `low` keeps what `high` could not hold, and sums of whole numbers are exact up
+    to 2^45 in float32 and 2^100 in float64, in whatever order they were merged. Fractions keep twice the digits.
+    """
+
+    high: Float[Array, "..."]
+    low: Float[Array, "..."]
+
+    @classmethod
+    def of(cls, value: Float[Array, "..."]) -> Total:
+        """The total that holds one value."""
+        return cls(value, jnp.zeros_like(value))
+
+    @property
+    def value(self) -> Float[Array, "..."]:
+        """The total rounded to one float."""
+        return self.high + self.low
+
+    def exact(self) -> np.ndarray:
+        """The total as a float64 NumPy array, for the host; exact up to 2^53."""
+        return np.asarray(self.high, np.float64) + np.asarray(self.low, np.float64)
+
+    def reshape(self, *shape: int) -> Total:
+        """The same sums in another shape."""
+        return Total(self.high.reshape(shape), self.low.reshape(shape))
+
+    def merge(self, other: Total) -> Total:
+        """The sum of two totals."""
+        high = self.high + other.high
+        virtual = high - self.high
+        error = (self.high - (high - virtual)) + (other.high - virtual)
+        low = error + (self.low + other.low)
+        rounded = high + low
+        return Total(rounded, low - (rounded - high))
+
+    def subtract(self, part: Total) -> Total:
+        """What remains when `part`, which was merged into this total, is taken away.
+
+        Whole numbers subtract exactly. Fractions were rounded when they were summed, so a remainder below 8 eps of the
+        total is noise and becomes zero, and so does a negative one.
+        """
+        rest = self.merge(Total(-part.high, -part.low))
+        whole = (self.high == jnp.round(self.high)) & (self.low == jnp.round(self.low))
+        whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
+        noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
+        gone = rest.value <= noise
+        return Total(jnp.where(gone, 0.0, rest.high), jnp.where(gone, 0.0, rest.low))
+
+
+def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:
+    """`numerator / denominator`, and `otherwise` where the denominator is zero, with finite gradients in both cases."""
+    zero = denominator == 0
+    return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
+
+
+def safe_log(x: Array) -> Array:
+    """`log(x)`, −inf at zero, where its gradient is zero and not infinite."""
+    zero = x == 0
+    return jnp.where(zero, -jnp.inf, jnp.log(jnp.where(zero, 1.0, x)))
+
+
+def drop_impossible(log_probability: Array) -> tuple[Array, Array]:
+    """Split log probabilities into their finite part (0 where −inf) and the indicator of −inf.
+
+    `0 · −inf` is NaN, yet an impossible event that did not happen costs nothing. A sum over events is therefore taken
+    twice: once over the finite logs, once over the indicators; where the second is positive the sum is −inf.
+    """
+    impossible = jnp.isneginf(log_probability)
+    return jnp.where(impossible, 0.0, log_probability), impossible.astype(log_probability.dtype)
+
+
+def mark_impossible(total: Array, hits: Array | float, x: Array, indicator: Array) -> Array:
+    """Set `total` to −inf where `hits + x @ indicatorᵀ > 0`; nothing is multiplied where no event is impossible."""
+    happened = lax.cond(
+        jnp.any(indicator != 0),
+        lambda: lax.stop_gradient(hits + matmul(x, indicator.T)) > 0,
+        lambda: jnp.zeros(total.shape, bool),
+    )
+    return jnp.where(happened, -jnp.inf, total)
+
+
+def cholesky_or_nan(
+    covariance: Float[Array, "classes d d"], regularised: Bool[Array, ""]
+) -> Float[Array, "classes d d"]:
+    """The lower Cholesky factors of a stack of covariances, NaN for each one that is numerically singular.
+
+    Singular means that the factorisation breaks down or that a pivot L_jj² is at most d·eps·Σ_jj, the size of its
+    rounding error: what is left of feature j once the features before it are known is then noise. In float32 that can
+    swallow a ridge of 1e-6. Where a covariance was regularised and is singular all the same, its diagonal is raised by
+    2·d·eps of itself, no more than the rounding of the factorisation may already have changed it by (Higham 2002,
+    Accuracy and Stability of Numerical Algorithms, theorem 10.3).
+    """
+    diagonal = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    floor = covariance.shape[-1] * jnp.finfo(covariance.dtype).eps * diagonal
+
+    def is_regular(factor: Array) -> Array:
+        return jnp.all(jnp.diagonal(factor, axis1=-2, axis2=-1) ** 2 > floor, axis=-1)
+
+    # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
+    regular = is_regular(jnp.linalg.cholesky(lax.stop_gradient(covariance)))
+    lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
+    factor = jnp.linalg.cholesky(with_diagonal(covariance, diagonal + lift))
+    return jnp.where(is_regular(factor)[:, None, None], factor, jnp.nan)
+
+
+def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]) -> Float[Array, "k d d"]:
+    """The same matrices with other diagonals."""
+    return jnp.where(jnp.eye(matrices.shape[-1], dtype=bool)[None], diagonal[:, None, :], matrices)
+
+
+def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "classes d d"]:
+    """L⁻¹ for each lower triangular L: whitening by a matrix product is many times faster than by a solve per row."""
+    identity = jnp.broadcast_to(jnp.eye(cholesky.shape[-1], dtype=cholesky.dtype), cholesky.shape)
+    return lax.linalg.triangular_solve(cholesky, identity, left_side=True, lower=True)

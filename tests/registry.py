@@ -1,0 +1,79 @@
+"""Every generative estimator, with data from its domain and an oracle for its density: what the laws run over.
+
+A new family adds one line to `CASES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+import jaxgen as jg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+K, D = 3, 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """An estimator and its oracle.
+
+    `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters.
+    """
+
+    name: str
+    estimator: jg.GenerativeEstimator
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    log_density: Callable[[Any, int, np.ndarray], float]
+
+    def data(self, n: int = 60, seed: int = 0, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and labels; every class occurs."""
+        rng = np.random.default_rng(seed)
+        return self.draw(rng, n).astype(dtype), rng.permutation(np.arange(n) % K)
+
+
+def _reals(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.normal(size=(n, D)) @ rng.normal(size=(D, D)) + 3.0
+
+
+def _bits(rng: np.random.Generator, n: int) -> np.ndarray:
+    return (rng.random((n, D)) < 0.4).astype(float)
+
+
+def _counts(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.poisson(2.0, size=(n, D)).astype(float)
+
+
+def _full(density: Any, k: int, x: np.ndarray) -> float:
+    factor = np.asarray(density.cholesky)[k if density.cholesky.shape[0] > 1 else 0]
+    return stats.multivariate_normal(np.asarray(density.mean[k]), factor @ factor.T).logpdf(x)
+
+
+def _diagonal(density: Any, k: int, x: np.ndarray) -> float:
+    scale = np.broadcast_to(np.asarray(density.scale), density.mean.shape)[k]
+    return stats.norm(np.asarray(density.mean[k]), scale).logpdf(x).sum()
+
+
+def _bernoulli(density: Any, k: int, x: np.ndarray) -> float:
+    return stats.bernoulli(np.exp(np.asarray(density.log_present[k]))).logpmf(x).sum()
+
+
+def _multinomial(density: Any, k: int, x: np.ndarray) -> float:
+    return stats.multinomial(int(x.sum()), np.exp(np.asarray(density.log_probability[k]))).logpmf(x)
+
+
+CASES = [
+    Case("LDA", jg.LDA(), _reals, _full),
+    Case("QDA", jg.QDA(), _reals, _full),
+    Case("GaussianNB", jg.GaussianNB(), _reals, _diagonal),
+    Case("diagonal LDA", jg.GDA("diagonal", shared=True), _reals, _diagonal),
+    Case("spherical LDA", jg.GDA("spherical", shared=True), _reals, _diagonal),
+    Case("spherical QDA", jg.GDA("spherical", shared=False), _reals, _diagonal),
+    Case("BernoulliNB", jg.BernoulliNB(), _bits, _bernoulli),
+    Case("MultinomialNB", jg.MultinomialNB(), _counts, _multinomial),
+]

@@ -1,0 +1,271 @@
+"""The laws that every generative estimator obeys."""
+
+import dataclasses
+from functools import partial
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from registry import CASES, K
+
+import jaxgen as jg
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+VERBS = [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence]
+
+
+def close(a, b, tolerance=1e-10):
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@each_case
+def test_split_and_merge_equals_whole(case):
+    x, y = case.data()
+    whole = case.estimator.statistics(x, y, num_classes=K)
+    for cut in (1, 17, 59):
+        parts = [case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(cut), slice(cut, None))]
+        close(jg.merge(*parts), whole)
+        close(jg.merge(*parts[::-1]), whole)
+
+
+@each_case
+@pytest.mark.parametrize("block_size", [7, 20, 59])
+def test_block_size_changes_nothing(case, block_size):
+    x, y = case.data()
+    blocked = case.estimator.statistics(x, y, num_classes=K, block_size=block_size)
+    close(blocked, case.estimator.statistics(x, y, num_classes=K))
+
+
+@each_case
+def test_merge_then_subtract_returns(case):
+    x, y = case.data()
+    kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(40), slice(40, None)))
+    close(jg.subtract(jg.merge(kept, gone), gone), kept, 1e-9)
+
+
+@each_case
+def test_subtracting_everything_leaves_nothing(case):
+    x, y = case.data()
+    whole = case.estimator.statistics(x, y, num_classes=K)
+    for leaf in jax.tree.leaves(jg.subtract(whole, whole)):
+        np.testing.assert_array_equal(leaf, 0.0)
+
+
+@each_case
+def test_row_order_does_not_matter(case):
+    x, y = case.data()
+    order = np.random.default_rng(1).permutation(len(x))
+    close(case.estimator.statistics(x[order], y[order]), case.estimator.statistics(x, y))
+
+
+@each_case
+@pytest.mark.parametrize("soft", [False, True])
+def test_zero_weight_is_absence_whatever_the_row_holds(case, soft):
+    x, y = case.data()
+    weight = np.random.default_rng(2).integers(0, 2, len(x)).astype(float)
+    labels = np.eye(K)[y] if soft else y
+    spoilt = np.where(weight[:, None] > 0, x, np.nan)
+    with_absent = case.estimator.statistics(spoilt, labels, num_classes=K, sample_weight=weight, block_size=16)
+    close(with_absent, case.estimator.statistics(x[weight > 0], y[weight > 0], num_classes=K))
+
+
+@each_case
+def test_absent_rows_leave_no_trace_in_a_gradient(case):
+    x, y = case.data(n=12)
+    weight = np.where(np.arange(12) < 4, 0.0, 1.0)
+    spoilt = np.where(weight[:, None] > 0, x, np.nan)
+
+    def loss(x):
+        c = jg.fit(case.estimator, x, y, num_classes=K, sample_weight=weight)
+        return jnp.sum(jg.log_joint(c, case.data(n=5, seed=3)[0]))
+
+    gradient = jax.grad(loss)(jnp.asarray(spoilt))
+    np.testing.assert_array_equal(gradient[:4], 0.0)
+    assert np.isfinite(gradient).all()
+    close(gradient[4:], jax.grad(loss)(jnp.asarray(np.where(weight[:, None] > 0, x, 1.0)))[4:])
+
+
+@each_case
+def test_weight_two_is_the_row_twice(case):
+    x, y = case.data()
+    weight = np.random.default_rng(2).integers(0, 3, len(x))
+    weighted = case.estimator.statistics(x, y, sample_weight=weight)
+    close(weighted, case.estimator.statistics(np.repeat(x, weight, 0), np.repeat(y, weight, 0)))
+
+
+@each_case
+def test_one_hot_responsibilities_equal_hard_labels(case):
+    x, y = case.data()
+    close(case.estimator.statistics(x, np.eye(K)[y]), case.estimator.statistics(x, y))
+
+
+@each_case
+def test_soft_labels_are_rows_shared_by_weight(case):
+    x, _ = case.data()
+    responsibilities = np.random.default_rng(4).random((len(x), K)) * 2
+    rows, classes = np.repeat(x, K, 0), np.tile(np.arange(K), len(x))
+    expected = case.estimator.statistics(rows, classes, sample_weight=responsibilities.ravel())
+    close(case.estimator.statistics(x, responsibilities, block_size=13), expected)
+
+
+@each_case
+def test_log_likelihood_equals_scipy(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y)
+    points, _ = case.data(n=10, seed=5)
+    expected = [[case.log_density(c.density, k, row) for k in range(K)] for row in points]
+    close(jg.log_likelihood(c, points), np.array(expected), 1e-9)
+
+
+@each_case
+def test_verbs_agree_with_bayes_rule(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y)
+    joint = np.asarray(jg.log_likelihood(c, x)) + np.log(np.bincount(y) / len(y))
+    evidence = np.log(np.exp(joint).sum(axis=1))
+    close(jg.log_joint(c, x), joint)
+    close(jg.log_evidence(c, x), evidence)
+    close(jg.log_posterior(c, x), joint - evidence[:, None], 1e-9)
+    np.testing.assert_array_equal(jg.predict(c, x), joint.argmax(axis=1))
+
+
+@each_case
+def test_one_point_equals_a_row_of_many(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y)
+    for verb in [*VERBS, jg.predict]:
+        close(verb(c, x[0]), verb(c, x)[0])
+
+
+@each_case
+def test_classifier_of_an_empty_class(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y, num_classes=K + 1)
+    assert c.log_prior[K] == -jnp.inf
+    assert np.isfinite(jax.tree.leaves(c.density)[0]).all()
+    posterior = jg.log_posterior(c, x)
+    np.testing.assert_array_equal(posterior[:, K], -np.inf)
+    close(posterior[:, :K], jg.log_posterior(jg.fit(case.estimator, x, y), x))
+    smoothed = jg.fit(dataclasses.replace(case.estimator, prior_alpha=1.0), x, y, num_classes=K + 1)
+    close(jnp.exp(smoothed.log_prior), (np.bincount(y, minlength=K + 1) + 1) / (len(y) + K + 1))
+    gradient = jax.grad(lambda c: jnp.sum(jg.log_posterior(c, x)[:, :K]))(c)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+@each_case
+def test_likelihood_is_stationary_at_the_maximum(case):
+    """The gradient of the mean log joint of the data, at the exact MLE, is zero in every free parameter."""
+    x, y = case.data()
+    hyperparameters = {"ridge": 0.0} if hasattr(case.estimator, "ridge") else {"alpha": 0.0}
+    c = jg.fit(dataclasses.replace(case.estimator, **hyperparameters), x, y)
+
+    def free(logs):  # log probabilities on their simplex
+        return jax.nn.log_softmax(logs, axis=-1)
+
+    def loss(parameters):
+        prior, density = parameters
+        if isinstance(c.density, jg.Bernoulli):
+            both = free(jnp.stack([density.log_present, density.log_absent], axis=-1))
+            density = jg.Bernoulli(both[..., 0], both[..., 1])
+        elif isinstance(c.density, jg.Multinomial):
+            density = jg.Multinomial(free(density.log_probability))
+        elif isinstance(c.density, jg.Gaussian):
+            density = jg.Gaussian(density.mean, jnp.tril(density.cholesky))
+        joint = jg.log_joint(jg.Classifier(free(prior), density), x)
+        return jnp.mean(joint[jnp.arange(len(y)), y])
+
+    gradient = jax.grad(loss)((c.log_prior, c.density))
+    for leaf in jax.tree.leaves(gradient):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-9)
+
+
+@each_case
+def test_gradients_through_fit_and_scores(case):
+    x, y = case.data(n=30)
+    points, _ = case.data(n=3, seed=6)
+    leaves, structure = jax.tree.flatten(case.estimator)
+    leaves = [jnp.asarray(leaf + 0.1) for leaf in leaves]
+
+    @partial(jax.jit, static_argnums=0)
+    def loss(verb, x, weight, leaves):
+        estimator = jax.tree.unflatten(structure, leaves)
+        return jnp.sum(jnp.sin(verb(jg.fit(estimator, x, y, num_classes=K, sample_weight=weight), points)))
+
+    for verb, settings in (
+        (jg.log_posterior, {"order": 1}),
+        (jg.log_evidence, {"order": 2, "modes": ("rev",)}),
+    ):
+        function, arguments = partial(loss, verb), (jnp.asarray(x), jnp.ones(len(x)), leaves)
+        if isinstance(case.estimator, (jg.BernoulliNB, jg.MultinomialNB)):  # x + ε is not a count
+            function, arguments = partial(function, arguments[0]), arguments[1:]
+        check_grads(function, arguments, rtol=1e-4, atol=1e-4, **settings)
+
+
+@each_case
+def test_hessian_of_the_evidence_is_finite(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y, num_classes=K + 1)
+    hessian = jax.hessian(lambda c: jg.log_evidence(c, x[0]))(c)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(hessian))
+
+
+@each_case
+def test_vmap_over_hyperparameters_equals_a_loop(case):
+    x, y = case.data()
+    values = jnp.array([0.0, 0.5, 2.0])
+    estimators = jax.tree.map(lambda _: values, case.estimator)
+    stacked = jax.vmap(lambda e: jg.fit(e, x, y))(estimators)
+    scores = jax.vmap(jg.log_joint, in_axes=(0, None))(stacked, x)
+    for i, value in enumerate(values):
+        c = jg.fit(jax.tree.map(lambda _, value=value: value, case.estimator), x, y)
+        close(scores[i], jg.log_joint(c, x), 1e-9)
+
+
+@each_case
+def test_vmap_over_data_sets_and_weights_equals_a_loop(case):
+    batches = [case.data(seed=seed) for seed in range(3)]
+    x, y = (np.stack(part) for part in zip(*batches, strict=True))
+    weight = np.random.default_rng(0).random(y.shape)
+    fit = partial(jg.fit, case.estimator, num_classes=K)
+    stacked = jax.vmap(lambda x, y, w: fit(x, y, sample_weight=w))(x, y, weight)
+    for i in range(3):
+        close(jax.tree.map(lambda leaf, i=i: leaf[i], stacked), fit(x[i], y[i], sample_weight=weight[i]), 1e-9)
+
+
+@each_case
+def test_float32_stays_close_to_float64(case):
+    x, y = case.data(n=300, dtype=np.float32)
+    single, double = (jg.fit(case.estimator, x.astype(dtype), y) for dtype in (np.float32, np.float64))
+    assert {leaf.dtype for leaf in jax.tree.leaves(single)} == {np.dtype("float32")}
+    assert {leaf.dtype for leaf in jax.tree.leaves(double)} == {np.dtype("float64")}
+    for verb in VERBS:
+        scores = verb(single, x)
+        assert scores.dtype == np.float32
+        close(np.asarray(scores, np.float64), verb(double, x), 2e-4)
+
+
+@each_case
+@pytest.mark.parametrize("dtype", ["bfloat16", "uint8", "int32", "bool"])
+def test_narrow_inputs_are_computed_in_full(case, dtype):
+    x, y = case.data()
+    narrow = jnp.asarray(np.round(x)).astype(dtype)
+    same = np.asarray(narrow).astype(np.float32 if "float" in dtype else np.float64)
+    close(jg.fit(case.estimator, narrow, y), jg.fit(case.estimator, same, y), 1e-12)
+    c = jg.fit(case.estimator, same, y)
+    close(jg.log_joint(c, narrow), jg.log_joint(c, same), 1e-12)
+
+
+@each_case
+def test_bad_values_under_a_trace_give_nan_and_not_an_answer(case):
+    x, y = case.data()
+    fit = jax.jit(partial(jg.fit, case.estimator, num_classes=K))
+    for bad in (np.nan, np.inf):
+        spoilt = x.copy()
+        spoilt[3, 1] = bad
+        assert np.isnan(jg.log_posterior(fit(spoilt, y), x)).all()
+        scores = jax.jit(jg.log_posterior)(jg.fit(case.estimator, x, y), spoilt)
+        np.testing.assert_array_equal(np.isnan(scores).all(axis=1), np.arange(len(x)) == 3)
+    assert np.isnan(jg.log_posterior(fit(x, np.where(np.arange(len(y)) == 5, K, y)), x)).all()
