@@ -74,7 +74,7 @@ class Bernoulli:
 
 @partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("binarize",))
 @dataclass(frozen=True)
-class BernoulliNB(GenerativeEstimator):
+class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
     """Bernoulli naive Bayes with additive smoothing.
 
         φ_kj = (N_kj + alpha) / (N_k + 2·alpha)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
+    import numpy as np
     from jax import Array
 
 # Elements of a block's widest array. CPU: 1 MiB of float32, within a core's second-level cache. Accelerators: 256 MiB.
@@ -49,7 +50,9 @@ def fold(summarise: Callable[..., M], *data: Any, width: int, block_size: int | 
     return _on_platform(partial(_fold, summarise), data, width, block_size)
 
 
-def map_rows(function: Callable[[Array], Any], x: Array, *, width: int, block_size: int | None = None) -> Any:
+def map_rows(
+    function: Callable[[Array], Any], x: Array | np.ndarray, *, width: int, block_size: int | None = None
+) -> Any:
     """`function(x)` computed in blocks of rows: a pytree of arrays with one entry a row."""
     return _on_platform(partial(_map_rows, function), (x,), width, block_size)
 
@@ -83,9 +86,9 @@ def _fold(summarise: Callable[..., M], *data: Any, rows: int) -> M:
 
 def _map_rows(function: Callable[[Array], Any], x: Array, *, rows: int) -> Any:
     n = x.shape[0]
-    whole = n // rows
-    if whole == 1 and n == rows:
+    if n <= rows:
         return function(x)
+    whole = n // rows
     starts = rows * jnp.arange(whole)
     _, blocks = lax.scan(lambda _, start: (None, function(_slice(x, start, rows))), None, starts)
     parts = [jax.tree.map(lambda a: a.reshape(whole * rows, *a.shape[2:]), blocks)]

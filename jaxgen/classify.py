@@ -9,7 +9,7 @@ the posterior and the prediction do not feel; verbs that need p(x) itself go by 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Int, Real
 
-    from jaxgen.inputs import Domain
+    from jaxgen.inputs import AnyArray, Domain
 
 
-@runtime_checkable
 class Density(Protocol):
     """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
 
@@ -56,7 +55,10 @@ class Density(Protocol):
         ...
 
 
-class Classifier(NamedTuple):
+D = TypeVar("D", bound=Density, covariant=True)
+
+
+class Classifier(NamedTuple, Generic[D]):
     """A generative classifier: a class prior and a class-conditional density. Estimation never has to run.
 
     Attributes:
@@ -72,7 +74,7 @@ class Classifier(NamedTuple):
     """
 
     log_prior: Float[Array, " classes"]
-    density: Density
+    density: D
 
     @property
     def domain(self) -> Domain:
@@ -111,7 +113,7 @@ class Scorer(Protocol):
         ...
 
 
-def log_likelihood(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(x | y = k) of every class, in nats.
 
     Args:
@@ -134,12 +136,12 @@ def log_likelihood(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n c
     return _score(_log_likelihood, _generative(c, "log_likelihood"), x)
 
 
-def log_joint(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+def log_joint(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
     return _score(_log_joint, _generative(c, "log_joint"), x)
 
 
-def log_evidence(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n"]:
     """log p(x) = log Σ_k p(x, y = k), in nats, shape () or (n,); arguments and errors as `log_likelihood`.
 
     An x that is impossible under every class has evidence −inf.
@@ -147,7 +149,7 @@ def log_evidence(c: Classifier, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     return _score(_log_evidence, _generative(c, "log_evidence"), x)
 
 
-def log_posterior(c: Scorer, x: Float[Array, "*n d"]) -> Float[Array, "*n classes"]:
+def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(y = k | x) of every class by Bayes' rule, in nats.
 
     Args:
@@ -170,7 +172,7 @@ def log_posterior(c: Scorer, x: Float[Array, "*n d"]) -> Float[Array, "*n classe
     return _score(_log_posterior, c, x)
 
 
-def predict(c: Scorer, x: Float[Array, "*n d"]) -> Int[Array, "*n"]:
+def predict(c: Scorer, x: Real[AnyArray, "*n d"]) -> Int[Array, "*n"]:
     """The most probable class of each x, shape () or (n,); the first one of a tie. Errors as `log_posterior`."""
     return _score(_predict, c, x)
 
@@ -187,15 +189,15 @@ def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float
     return safe_log(share)
 
 
-def _log_likelihood(c: Classifier, x: Array) -> Array:
+def _log_likelihood(c: Classifier[Any], x: Array) -> Array:
     return c.density.log_likelihood(x)
 
 
-def _log_joint(c: Classifier, x: Array) -> Array:
+def _log_joint(c: Classifier[Any], x: Array) -> Array:
     return c.log_joint(x)
 
 
-def _log_evidence(c: Classifier, x: Array) -> Array:
+def _log_evidence(c: Classifier[Any], x: Array) -> Array:
     return jax.nn.logsumexp(c.log_joint(x), axis=-1)
 
 
@@ -207,7 +209,7 @@ def _predict(c: Scorer, x: Array) -> Array:
     return jnp.argmax(c.scores(x), axis=-1)
 
 
-def _generative(c: Any, verb: str) -> Classifier:
+def _generative(c: Any, verb: str) -> Classifier[Any]:
     if not isinstance(c, Classifier):
         raise TypeError(
             f"{verb} needs a generative classifier, which models p(x | y); found {type(c).__name__}. "

@@ -14,14 +14,14 @@ import abc
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import blocks, inputs
-from jaxgen.classify import Classifier, Density, log_prior
+from jaxgen.classify import Classifier, D, log_prior
 from jaxgen.labels import rows_are_valid
 from jaxgen.numerics import Total, working_dtype
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from typing import Self
 
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Float, Int, Real
 
-    from jaxgen.inputs import Domain
+    from jaxgen.inputs import AnyArray, Domain
     from jaxgen.labels import Labels
     from jaxgen.linear import LinearClassifier
 
@@ -62,7 +62,7 @@ S = TypeVar("S", bound=Statistics)
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
 @dataclass(frozen=True, kw_only=True)
-class GenerativeEstimator(abc.ABC):
+class GenerativeEstimator(abc.ABC, Generic[S, D]):
     """How data become statistics, and statistics a density.
 
     A frozen dataclass and a pytree: numbers are leaves, to be vmapped over and differentiated by; structure, marked
@@ -81,7 +81,7 @@ class GenerativeEstimator(abc.ABC):
         """What the features may be; by the estimator's static fields alone."""
 
     @abc.abstractmethod
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Any:
+    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> S:
         """The statistics of one block of rows.
 
         x is in the working dtype. A row of weight 0 may hold anything, NaN included, and must leave no trace. Only the
@@ -89,7 +89,7 @@ class GenerativeEstimator(abc.ABC):
         """
 
     @abc.abstractmethod
-    def density(self, statistics: Any) -> Density:
+    def density(self, statistics: S) -> D:
         """The class-conditional density that the statistics and the hyperparameters give; pure."""
 
     def check(self) -> None:
@@ -102,13 +102,13 @@ class GenerativeEstimator(abc.ABC):
 
     def statistics(
         self,
-        x: Float[Array, "n d"],
-        y: Int[Array, " n"] | Float[Array, "n classes"],
+        x: Real[AnyArray, "n d"],
+        y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
         *,
         num_classes: int | None = None,
-        sample_weight: Float[Array, " n"] | None = None,
+        sample_weight: Real[AnyArray, " n"] | None = None,
         block_size: int | None = None,
-    ) -> Any:
+    ) -> S:
         """The sufficient statistics of a batch, in one read of the data.
 
         Args:
@@ -140,19 +140,56 @@ class GenerativeEstimator(abc.ABC):
             inputs.raise_for_overflow(rows)
         return statistics
 
-    def estimate(self, statistics: Any) -> Classifier:
+    def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
         return estimate(self, statistics)
 
 
+class DiscriminativeEstimator(Protocol):
+    """How data become p(y | x) directly: an iterative fit without statistics."""
+
+    def fit(
+        self,
+        x: Real[AnyArray, "n d"],
+        y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
+        *,
+        num_classes: int | None = None,
+        sample_weight: Real[AnyArray, " n"] | None = None,
+    ) -> LinearClassifier:
+        """The optimum."""
+        ...
+
+
+@overload
 def fit(
-    estimator: Any,
-    x: Float[Array, "n d"],
-    y: Int[Array, " n"] | Float[Array, "n classes"],
+    estimator: GenerativeEstimator[Any, D],
+    x: Real[AnyArray, "n d"],
+    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
     *,
     num_classes: int | None = None,
-    sample_weight: Float[Array, " n"] | None = None,
-) -> Classifier | LinearClassifier:
+    sample_weight: Real[AnyArray, " n"] | None = None,
+) -> Classifier[D]: ...
+
+
+@overload
+def fit(
+    estimator: DiscriminativeEstimator,
+    x: Real[AnyArray, "n d"],
+    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
+    *,
+    num_classes: int | None = None,
+    sample_weight: Real[AnyArray, " n"] | None = None,
+) -> LinearClassifier: ...
+
+
+def fit(
+    estimator: Any,
+    x: Real[AnyArray, "n d"],
+    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
+    *,
+    num_classes: int | None = None,
+    sample_weight: Real[AnyArray, " n"] | None = None,
+) -> Classifier[Any] | LinearClassifier:
     """Fit a classifier to data.
 
     Args:
@@ -191,7 +228,7 @@ def fit(
     return estimate(estimator, statistics)
 
 
-def estimate(estimator: GenerativeEstimator, statistics: Statistics) -> Classifier:
+def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[D]:
     """The classifier that maximises the (smoothed, regularised) likelihood, in closed form.
 
     Args:
@@ -279,8 +316,8 @@ def _check_alike(verb: str, a: Any, b: Any) -> None:
 
 @partial(jax.jit, static_argnums=3)
 def _statistics_program(
-    structure: GenerativeEstimator, x: Array, labels: Labels, block_size: int | None
-) -> tuple[Any, Array]:
+    structure: GenerativeEstimator[S, D], x: Array, labels: Labels, block_size: int | None
+) -> tuple[S, Array]:
     """The statistics, and whether any of them is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
@@ -289,7 +326,7 @@ def _statistics_program(
         x, labels = x.astype(dtype), labels.prepare(dtype)
         absent = labels.row_weight == 0
         valid = jnp.all(domain.contains(x) | absent[:, None]) & rows_are_valid(labels)
-        statistics = structure.summarise(x, labels)
+        statistics: Any = structure.summarise(x, labels)
         weight = statistics.class_weight
         # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
         poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
@@ -301,7 +338,7 @@ def _statistics_program(
 
 
 @jax.jit
-def _estimate_program(estimator: GenerativeEstimator, statistics: Any) -> tuple[Classifier, Array]:
+def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
     """The classifier, and whether any of its leaves is NaN."""
     classifier = Classifier(
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)

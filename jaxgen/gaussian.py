@@ -177,7 +177,7 @@ class DiagonalGaussian(NamedTuple):
 
 @partial(jax.tree_util.register_dataclass, data_fields=("ridge", "prior_alpha"), meta_fields=("covariance", "shared"))
 @dataclass(frozen=True)
-class GDA(GenerativeEstimator):
+class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     """Gaussian discriminant analysis by maximum likelihood.
 
         μ_k = Σ_i r_ik x_i / N_k,    Σ_k = Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ / N_k + ridge·diag(v)
@@ -227,8 +227,8 @@ class GDA(GenerativeEstimator):
         class_weight = labels.class_sum(jnp.ones_like(weight))
         mean = safe_divide(labels.class_sum(offset), class_weight[:, None])
         if labels.overlap() is None:
-            # Once more about itself: the first mean carries the rounding of a long sum, the second none that matters, so
-            # that a feature that is constant within its class has scatter zero.
+            # Once more about itself: the first mean carries the rounding of a long sum, the second none that matters,
+            # so that a feature that is constant within its class has scatter zero.
             mean += safe_divide(labels.class_sum(offset - labels.expand(mean)), class_weight[:, None])
         scatter = self._scatter(offset, labels, mean)
         return Moments(Total.of(class_weight), jnp.where(class_weight[:, None] > 0, pilot[None] + mean, 0.0), scatter)

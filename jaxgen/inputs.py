@@ -21,8 +21,11 @@ from jaxgen.labels import HardLabels, Labels, SoftLabels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeAlias
 
     from jax import Array
+
+    AnyArray: TypeAlias = Array | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def is_traced(*trees: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(trees))
 
 
-def as_array(name: str, value: Any) -> Array | np.ndarray:
+def as_array(name: str, value: Any) -> AnyArray:
     """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
     array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
     if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
@@ -68,7 +71,7 @@ def as_array(name: str, value: Any) -> Array | np.ndarray:
     return array
 
 
-def check_rows(x: Any) -> Array | np.ndarray:
+def check_rows(x: Any) -> AnyArray:
     """x as an (n, d) array with at least one row and one feature."""
     x = as_array("x", x)
     if x.ndim != 2 or 0 in x.shape:
@@ -79,7 +82,7 @@ def check_rows(x: Any) -> Array | np.ndarray:
     return x
 
 
-def check_points(x: Any, num_features: int) -> Array | np.ndarray:
+def check_points(x: Any, num_features: int) -> AnyArray:
     """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
     x = as_array("x", x)
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
@@ -105,7 +108,7 @@ def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) ->
     return _check_hard_labels(y, num_classes, weight)
 
 
-def check_weight(n: int, sample_weight: Any) -> Array | np.ndarray:
+def check_weight(n: int, sample_weight: Any) -> AnyArray:
     """One finite weight of zero or more for each row."""
     weight = as_array("sample_weight", sample_weight)
     if weight.shape != (n,):

@@ -38,11 +38,12 @@ class HardLabels:
 
     def prepare(self, dtype: np.dtype) -> HardLabels:
         """The same labels ready for sums in `dtype`; a present row whose class does not exist gets the weight NaN."""
-        exists = (self.index >= 0) & (self.index < self.num_classes)
-        weight = jnp.ones(self.index.shape, dtype) if self.weight is None else jnp.asarray(self.weight).astype(dtype)
+        index = jnp.asarray(self.index)
+        index = index.astype(jnp.int32) if index.dtype == bool else index
+        exists = (index >= 0) & (index < self.num_classes)
+        weight = jnp.ones(index.shape, dtype) if self.weight is None else jnp.asarray(self.weight).astype(dtype)
         weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
-        index = jnp.where(exists, self.index, 0).astype(jnp.int32)
-        return dataclasses.replace(self, index=index, weight=weight)
+        return dataclasses.replace(self, index=jnp.where(exists, index, 0).astype(jnp.int32), weight=weight)
 
     @property
     def row_weight(self) -> Float[Array, " n"]:

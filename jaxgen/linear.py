@@ -40,7 +40,7 @@ class LinearClassifier(NamedTuple):
         return matmul(x, self.weights) + self.bias[None]
 
 
-def to_linear(c: Classifier | LinearClassifier) -> LinearClassifier:
+def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
     """The exact weights and bias of a classifier whose log odds are linear in x; its posterior is the same.
 
     With a shared covariance, and c̄ the mean of the μ_k (any common point gives the same posterior),
@@ -85,7 +85,7 @@ def to_linear(c: Classifier | LinearClassifier) -> LinearClassifier:
 
 
 @jax.jit
-def _linear_program(c: Classifier) -> tuple[LinearClassifier | None, Any]:
+def _linear_program(c: Classifier[Any]) -> tuple[LinearClassifier | None, Any]:
     terms = c.density.linear()
     if terms is None:
         return None, True

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Real
 
+    from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
 
 
@@ -123,11 +124,11 @@ class LogisticRegression:
 
     def fit(
         self,
-        x: Float[Array, "n d"],
-        y: Int[Array, " n"] | Float[Array, "n classes"],
+        x: Real[AnyArray, "n d"],
+        y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
         *,
         num_classes: int | None = None,
-        sample_weight: Float[Array, " n"] | None = None,
+        sample_weight: Real[AnyArray, " n"] | None = None,
     ) -> LinearClassifier:
         """The optimum, with a warning where it was not reached; see `jaxgen.fit`."""
         classifier, report = train(self, x, y, num_classes=num_classes, sample_weight=sample_weight)
@@ -149,11 +150,11 @@ class LogisticRegression:
 
 def train(
     estimator: LogisticRegression,
-    x: Float[Array, "n d"],
-    y: Int[Array, " n"] | Float[Array, "n classes"],
+    x: Real[AnyArray, "n d"],
+    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
     *,
     num_classes: int | None = None,
-    sample_weight: Float[Array, " n"] | None = None,
+    sample_weight: Real[AnyArray, " n"] | None = None,
 ) -> tuple[LinearClassifier, Report]:
     """Fit an iterative estimator, and report how it went.
 
@@ -231,17 +232,18 @@ def _train_program(
     lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
     separated = jnp.where(l2 == 0, jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf)
 
-    optimizer = optax.lbfgs(memory_size=20) if estimator.optimizer is None else estimator.optimizer
     start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
-    solution, report = lax.custom_root(
+    solution, (norm, value, steps) = lax.custom_root(
         jax.grad(problem.loss),
         start,
         lambda _, start: _minimise(
-            problem.loss, start, optimizer, tolerance, lax.stop_gradient(separated), estimator.max_steps
+            problem.loss, start, estimator, lax.stop_gradient(tolerance), lax.stop_gradient(separated)
         ),
         _solve_linear,
         has_aux=True,
     )
+    separable = value < separated
+    report = Report((norm <= tolerance) & ~separable, steps.astype(jnp.int32), norm, separable)
     weights = solution.weights / unit[:, None]
     return LinearClassifier(weights, solution.bias - matmul(center, weights)), report, total == 0
 
@@ -249,14 +251,22 @@ def _train_program(
 def _minimise(
     loss: Callable[[_Parameters], Array],
     start: _Parameters,
-    optimizer: optax.GradientTransformation,
+    estimator: LogisticRegression,
     tolerance: Array,
     separated: Array,
-    max_steps: int,
-) -> tuple[_Parameters, Report]:
-    """Iterate until the gradient is small, the classes are separated without a penalty, or the steps are used up."""
-    optimizer = optax.with_extra_args_support(optimizer)
-    value_and_grad = optax.value_and_grad_from_state(loss)
+) -> tuple[_Parameters, tuple[Array, Array, Array]]:
+    """Iterate until the gradient is small, the classes are separated without a penalty, or the steps are used up.
+
+    Returns the parameters, and the norm of the gradient, the loss and the number of steps: floats all, since
+    `custom_root` has no derivative for what else comes out of it.
+    """
+    evaluate = jax.value_and_grad(loss)
+    if estimator.optimizer is None:
+        optimizer = optax.lbfgs(memory_size=20)
+        next_value_and_grad = optax.value_and_grad_from_state(loss)  # the line search has computed them
+    else:
+        optimizer = optax.with_extra_args_support(estimator.optimizer)
+        next_value_and_grad = lambda parameters, state: evaluate(parameters)  # noqa: E731
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         parameters, state, value, gradient, steps = carry
@@ -264,22 +274,21 @@ def _minimise(
         with jax.numpy_dtype_promotion("standard"):
             updates, state = optimizer.update(gradient, state, parameters, value=value, grad=gradient, value_fn=loss)
             parameters: Any = optax.apply_updates(parameters, updates)
-            value, gradient = value_and_grad(parameters, state=state)
+            value, gradient = next_value_and_grad(parameters, state=state)
         return parameters, state, value, gradient, steps + 1
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
         _, _, value, gradient, steps = carry
-        return (optax.tree.norm(gradient) > tolerance) & (value >= separated) & (steps < max_steps)
+        return (optax.tree.norm(gradient) > tolerance) & (value >= separated) & (steps < estimator.max_steps)
 
-    value, gradient = jax.value_and_grad(loss)(start)
-    carry = (start, optimizer.init(start), value, gradient, jnp.zeros((), jnp.int32))
+    value, gradient = evaluate(start)
+    carry = (start, optimizer.init(start), value, gradient, jnp.zeros((), value.dtype))
     parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
-    norm = optax.tree.norm(gradient)
-    separable = value < separated
-    return parameters, Report((norm <= tolerance) & ~separable, steps, norm, separable)
+    return parameters, (optax.tree.norm(gradient), value, steps)
 
 
 def _solve_linear(hessian: Callable[[_Parameters], _Parameters], cotangent: _Parameters) -> _Parameters:
     """H⁻¹ v: conjugate gradients, which the standardised features make short."""
     eps = float(jnp.finfo(cotangent.bias.dtype).eps)
-    return cg(hessian, cotangent, tol=8 * eps)[0]
+    # jax.scipy's cg alone has no reverse mode inside custom_root; as the solver of a symmetric system it needs none.
+    return lax.custom_linear_solve(hessian, cotangent, lambda h, v: cg(h, v, tol=8 * eps)[0], symmetric=True)

@@ -61,7 +61,7 @@ class Multinomial(NamedTuple):
 
 @partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
 @dataclass(frozen=True)
-class MultinomialNB(GenerativeEstimator):
+class MultinomialNB(GenerativeEstimator[Counts, Multinomial]):
     """Multinomial naive Bayes with additive smoothing.
 
         θ_kj = (N_kj + alpha) / (Σ_l N_kl + d·alpha)

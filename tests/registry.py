@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
+import scipy.stats
 
 import jaxgen as jg
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 K, D = 3, 4
+stats: Any = scipy.stats  # its stubs know less than it does
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,85 @@
+"""Bayes' rule on classifiers made by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from registry import stats
+
+import jaxgen as jg
+
+
+def by_hand():
+    mean, sigma = np.array([[0.0, 0.0], [2.0, 1.0]]), np.array([[1.0, 0.3], [0.3, 0.5]])
+    density = jg.Gaussian(jnp.asarray(mean), jnp.linalg.cholesky(jnp.asarray(sigma))[None])
+    return jg.Classifier(jnp.log(jnp.array([0.25, 0.75])), density), mean, sigma
+
+
+def test_a_classifier_made_from_known_parameters():
+    c, mean, sigma = by_hand()
+    x = np.array([[0.5, -1.0], [3.0, 0.0], [1.0, 0.5]])
+    likelihood = np.stack([stats.multivariate_normal(m, sigma).pdf(x) for m in mean], axis=1)
+    joint = likelihood * np.array([0.25, 0.75])
+    evidence = joint.sum(axis=1)
+    np.testing.assert_allclose(np.exp(jg.log_likelihood(c, x)), likelihood, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(jg.log_joint(c, x)), joint, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(jg.log_evidence(c, x)), evidence, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), joint / evidence[:, None], rtol=1e-12)
+    np.testing.assert_array_equal(jg.predict(c, x), joint.argmax(axis=1))
+
+
+def test_numpy_parameters_serve_as_well():
+    c, _, _ = by_hand()
+    x = np.array([0.5, -1.0])
+    np.testing.assert_allclose(jg.log_joint(jax.tree.map(np.asarray, c), x), jg.log_joint(c, x))
+
+
+def test_another_prior_moves_the_posterior_by_its_odds():
+    c, _, _ = by_hand()
+    even = c._replace(log_prior=jnp.log(jnp.array([0.5, 0.5])))
+    x = np.array([1.0, 0.5])
+    odds = [np.diff(jg.log_posterior(classifier, x))[0] for classifier in (c, even)]
+    np.testing.assert_allclose(odds[0] - odds[1], np.log(3), rtol=1e-12)
+
+
+def test_shapes_of_one_point_and_of_many():
+    c, _, _ = by_hand()
+    for x, lead in ((np.zeros(2), ()), (np.zeros((1, 2)), (1,)), (np.zeros((5, 2)), (5,))):
+        assert jg.log_likelihood(c, x).shape == (*lead, 2)
+        assert jg.log_joint(c, x).shape == (*lead, 2)
+        assert jg.log_posterior(c, x).shape == (*lead, 2)
+        assert jg.log_evidence(c, x).shape == lead
+        assert jg.predict(c, x).shape == lead
+        assert jnp.issubdtype(jg.predict(c, x).dtype, jnp.integer)
+
+
+def test_no_points_give_no_scores():
+    c, _, _ = by_hand()
+    assert jg.log_posterior(c, np.zeros((0, 2))).shape == (0, 2)
+    assert jg.predict(c, np.zeros((0, 2))).shape == (0,)
+
+
+def test_an_impossible_class_has_finite_gradients_elsewhere():
+    c, _, _ = by_hand()
+    never = c._replace(log_prior=jnp.array([0.0, -jnp.inf]))
+    posterior = jg.log_posterior(never, np.zeros(2))
+    np.testing.assert_array_equal(posterior, [0.0, -np.inf])
+    gradient, second = (d(lambda x: jg.log_posterior(never, x)[0])(jnp.zeros(2)) for d in (jax.grad, jax.hessian))
+    np.testing.assert_array_equal(gradient, 0.0)
+    np.testing.assert_array_equal(second, 0.0)
+    assert np.isfinite(jax.grad(lambda x: jg.log_evidence(never, x))(jnp.ones(2))).all()
+
+
+def test_gradient_of_the_evidence_is_the_score_function():
+    c, mean, sigma = by_hand()
+    x = np.array([1.0, 0.5])
+    posterior = np.exp(jg.log_posterior(c, x))
+    expected = sum(p * np.linalg.solve(sigma, m - x) for p, m in zip(posterior, mean, strict=True))
+    np.testing.assert_allclose(jax.grad(lambda x: jg.log_evidence(c, x))(jnp.asarray(x)), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_have_the_dtype_of_the_classifier(dtype):
+    c, _, _ = by_hand()
+    c = jax.tree.map(lambda leaf: leaf.astype(dtype), c)
+    assert jg.log_posterior(c, np.zeros(2)).dtype == dtype

@@ -1,0 +1,119 @@
+"""What is compiled, how often, and for which platforms."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from registry import CASES, D, K
+
+import jaxgen as jg
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+class CountCompilations:
+    """Counts XLA compilations through JAX's own monitoring."""
+
+    def __enter__(self):
+        self.count = 0
+        jax.monitoring.register_event_duration_secs_listener(self._listen)
+        return self
+
+    def _listen(self, event, _seconds, **_):
+        self.count += event == "/jax/core/compile/backend_compile_duration"
+
+    def __exit__(self, *_):
+        jax.monitoring.unregister_event_duration_listener(self._listen)
+
+
+def use_everything(estimator, x, y):
+    c = jg.fit(estimator, x, y)
+    for verb in (jg.log_posterior, jg.predict):
+        jax.block_until_ready(verb(c, x))
+    if isinstance(c, jg.Classifier):
+        jax.block_until_ready((jg.log_joint(c, x), jg.log_likelihood(c, x), jg.log_evidence(c, x)))
+        statistics = estimator.statistics(x, y)
+        jg.subtract(jg.merge(statistics, statistics), statistics)
+
+
+@pytest.mark.parametrize("estimator", [*[case.estimator for case in CASES], jg.LogisticRegression()])
+@pytest.mark.parametrize("kind", ["numpy", "jax"])
+def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, kind):
+    array, n = (np.asarray, 23) if kind == "numpy" else (jnp.asarray, 25)
+    x = np.random.default_rng(0).integers(0, 2, size=(n, D)).astype(np.float32)
+    y = np.arange(n) % K
+    use_everything(estimator, array(x), array(y))
+    with CountCompilations() as compilations:
+        other = jax.tree.map(lambda leaf: 2 * leaf + 0.5, estimator)  # other values, same structure
+        use_everything(other, array(1 - x), array(y[::-1].copy()))
+    assert compilations.count == 0
+    with CountCompilations() as compilations:
+        use_everything(estimator, array(x[1:]), array(y[1:]))
+    assert compilations.count > 0  # the counter counts
+
+
+@each_case
+def test_jit_traces_once(case):
+    x, y = case.data()
+    chex.clear_trace_counter()
+
+    @jax.jit
+    @chex.assert_max_traces(n=1)
+    def fit_and_score(estimator, x, y):
+        return jg.log_posterior(jg.fit(estimator, x, y, num_classes=K), x)
+
+    for scale in (1.0, 2.0):
+        fit_and_score(jax.tree.map(lambda leaf, scale=scale: scale * leaf, case.estimator), x, y)
+
+
+def programs(case):
+    """Every public function as a function of arrays."""
+    x, y = case.data(n=12, dtype=np.float32)
+    c = jg.fit(case.estimator, x, y)
+    statistics = case.estimator.statistics(x, y)
+    yield "fit", lambda x, y: jg.fit(case.estimator, x, y, num_classes=K), (x, y)
+    yield "fit soft", lambda x, r: jg.fit(case.estimator, x, r), (x, np.eye(K, dtype=np.float32)[y])
+    yield "statistics", lambda x, y: case.estimator.statistics(x, y, num_classes=K), (x, y)
+    yield "estimate", lambda s: jg.estimate(case.estimator, s), (statistics,)
+    yield "merge", jg.merge, (statistics, statistics)
+    yield "subtract", jg.subtract, (statistics, statistics)
+    for verb in (jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict):
+        yield verb.__name__, verb, (c, x)
+    if case.name not in ("QDA", "GaussianNB", "spherical QDA"):
+        yield "to_linear", jg.to_linear, (c,)
+    yield "gradient", jax.grad(lambda x: jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, y), x))), (x,)
+
+
+def lower(name, function, arguments):
+    def flat(*leaves):  # export knows no pytree types but JAX's own
+        return jax.tree.leaves(function(*jax.tree.unflatten(structure, leaves)))
+
+    leaves, structure = jax.tree.flatten(arguments)
+    exported = jax.export.export(jax.jit(flat), platforms=("cuda", "rocm", "tpu", "cpu"))(*leaves)
+    assert exported.platforms == ("cuda", "rocm", "tpu", "cpu"), name
+    assert len(exported.mlir_module_serialized) > 0, name
+
+
+@each_case
+def test_every_public_function_lowers_for_every_platform(case):
+    for program in programs(case):
+        lower(*program)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_training_lowers_for_every_platform(classes):
+    x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    y = np.arange(12) % classes
+    lower("train", lambda x, y: jg.train(jg.LogisticRegression(), x, y, num_classes=classes), (x, y))
+    lower("linear", jg.log_posterior, (jg.fit(jg.LogisticRegression(), x, y), x))
+    lower("gradient", jax.grad(lambda x: jnp.sum(jg.fit(jg.LogisticRegression(), x, y).weights ** 2)), (x,))
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.MultinomialNB()])
+def test_blocks_of_different_sizes_per_platform_are_one_program(estimator):
+    """Large enough that a CPU folds what an accelerator takes whole."""
+    x, y = np.ones((70_000, 8), np.float32), np.arange(70_000) % 2
+    lower("fit", lambda x: jg.fit(estimator, x, y), (x,))
+    c = jg.fit(estimator, x, y)
+    lower("log_posterior", jg.log_posterior, (c, x))

@@ -1,0 +1,269 @@
+"""The six Gaussian forms against the formulas of the notes in NumPy float64, and their numerical rules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_wine
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
+from sklearn.naive_bayes import GaussianNB
+
+import jaxgen as jg
+
+K, D = 3, 4
+FORMS = [(covariance, shared) for covariance in ("full", "diagonal", "spherical") for shared in (True, False)]
+each_form = pytest.mark.parametrize(("covariance", "shared"), FORMS)
+
+
+def data(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % K)
+    x = rng.normal(size=(n, D)) @ rng.normal(size=(D, D)) + rng.normal(size=(K, D))[y]
+    return x * np.array([1.0, 10.0, 0.1, 3.0]), y
+
+
+def covariances(c):
+    """Σ_k of every class, from whichever density."""
+    if isinstance(c.density, jg.Gaussian):
+        return np.einsum("kij,klj->kil", *(np.asarray(c.density.cholesky, np.float64),) * 2)
+    scale = np.broadcast_to(np.asarray(c.density.scale, np.float64), (c.density.scale.shape[0], c.density.num_features))
+    return np.stack([np.diag(s**2) for s in scale])
+
+
+def maximum_likelihood(x, r, covariance, shared, ridge=0.0):
+    """CS229 notes, section 4.1.2, for responsibilities r; the other forms keep the diagonal, or its mean."""
+    x, r = np.asarray(x, np.float64), np.asarray(r, np.float64)
+    weight = r.sum(axis=0)
+    mean = (r.T @ x) / weight[:, None]
+    centred = x[:, None, :] - mean
+    sigma = np.einsum("nk,nki,nkj->kij", r, centred, centred) / weight[:, None, None]
+    pooled = np.einsum("k,kij->ij", weight, sigma) / weight.sum()
+    if shared:
+        sigma = pooled[None]
+    sigma = sigma + ridge * np.diag(np.diag(pooled))
+    if covariance != "full":
+        sigma = np.stack([np.diag(np.diag(s)) for s in sigma])
+    if covariance == "spherical":
+        sigma = np.stack([np.eye(x.shape[1]) * np.trace(s) / x.shape[1] for s in sigma])
+    return weight / weight.sum(), mean, sigma
+
+
+@each_form
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("soft", [False, True])
+def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft):
+    x, y = data()
+    r = np.random.default_rng(1).random((len(y), K)) if soft else np.eye(K)[y]
+    c = jg.fit(jg.GDA(covariance, shared=shared, ridge=ridge), x, r if soft else y)
+    prior, mean, sigma = maximum_likelihood(x, r, covariance, shared, ridge)
+    np.testing.assert_allclose(np.exp(c.log_prior), prior, rtol=1e-10)
+    np.testing.assert_allclose(c.density.mean, mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
+
+
+@each_form
+def test_fit_is_exact_across_many_blocks(covariance, shared):
+    """Classes arrive one after the other, so that most blocks lack most classes."""
+    x, y = data(n=3000)
+    order = np.argsort(y, kind="stable")
+    estimator = jg.GDA(covariance, shared=shared, ridge=0.0)
+    c = jg.estimate(estimator, estimator.statistics(x[order], y[order], block_size=64))
+    _, mean, sigma = maximum_likelihood(x, np.eye(K)[y], covariance, shared)
+    np.testing.assert_allclose(c.density.mean, mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
+
+
+def test_more_classes_than_fit_a_one_hot_matrix():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(3000, 2)), rng.permutation(np.arange(3000) % 500)
+    c = jg.fit(jg.GaussianNB(ridge=0.0), x, y)
+    _, mean, sigma = maximum_likelihood(x, np.eye(500)[y], "diagonal", False)
+    np.testing.assert_allclose(c.density.mean, mean, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
+
+
+def test_twenty_thousand_classes_share_one_scatter():
+    y = np.arange(40_000) % 20_000
+    x = np.random.default_rng(0).normal(size=(40_000, 3)) + y[:, None] / 1e4
+    statistics = jg.LDA().statistics(x, y)
+    assert statistics.scatter.shape == (1, 3, 3)
+    residual = 0.5 * (x[:20_000] - x[20_000:])
+    np.testing.assert_allclose(statistics.scatter[0], 2 * residual.T @ residual, rtol=1e-10)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB(), jg.GDA("spherical", shared=False)])
+@pytest.mark.parametrize("block_size", [None, 500])
+def test_float32_covariance_at_a_mean_of_a_hundred_thousand(estimator, block_size):
+    rng = np.random.default_rng(0)
+    y = np.arange(20_000) % 2
+    x = (rng.normal(size=(20_000, 5)) + 1e5 + y[:, None]).astype(np.float32)
+    single, double = (estimator.statistics(x.astype(t), y, block_size=block_size) for t in (np.float32, np.float64))
+    error = covariances(jg.estimate(estimator, single)) - covariances(jg.estimate(estimator, double))
+    assert np.abs(error).max() < 1e-3
+
+
+@each_form
+def test_float32_posteriors_at_a_mean_of_ten_thousand(covariance, shared):
+    rng = np.random.default_rng(0)
+    y = np.arange(3_000) % 3
+    x = (rng.normal(size=(3_000, 10)) + 1e4 + 0.5 * rng.normal(size=(3, 10))[y]).astype(np.float32)
+    single, double = (jg.fit(jg.GDA(covariance, shared=shared), x.astype(t), y) for t in (np.float32, np.float64))
+    difference = np.exp(jg.log_posterior(single, x)) - np.exp(jg.log_posterior(double, x.astype(np.float64)))
+    assert np.abs(difference).max() < 2e-2
+    evidence = jg.log_evidence(single, x) - np.float32(jg.log_evidence(double, x.astype(np.float64)))
+    assert np.abs(evidence).max() < 2e-2
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_digits_with_its_constant_pixels(covariance, shared, dtype):
+    x, y = load_digits(return_X_y=True)
+    c = jg.fit(jg.GDA(covariance, shared=shared), x.astype(dtype), y)
+    assert np.isfinite(jg.log_evidence(c, x)).all()
+    assert np.mean(jg.predict(c, x) == y) > 0.85
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("few", [0, 1, 2])
+def test_digits_with_a_class_of_few_rows(covariance, shared, dtype, few):
+    x, y = load_digits(return_X_y=True)
+    keep = np.cumsum(y == 3) * (y == 3) <= few
+    c = jg.fit(jg.GDA(covariance, shared=shared), x[keep].astype(dtype), y[keep], num_classes=10)
+    assert np.isfinite(jg.log_posterior(c, x)[:, np.arange(10) != 3]).all()
+    assert np.mean((jg.predict(c, x) == y)[y != 3]) > 0.83
+
+
+@each_form
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-10, 1e10])
+def test_any_scale_gives_the_same_posterior(covariance, shared, dtype, scale):
+    x, y = load_wine(return_X_y=True)
+    x = ((x - x.mean(0)) / x.std(0)).astype(dtype)
+    small, large = (jg.fit(jg.GDA(covariance, shared=shared), z, y) for z in (x, (x * dtype(scale)).astype(dtype)))
+    assert np.isfinite(jg.log_evidence(large, x * dtype(scale))).all()
+    posterior = np.exp(jg.log_posterior(small, x))
+    np.testing.assert_allclose(np.exp(jg.log_posterior(large, x * dtype(scale))), posterior, atol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB(), jg.GDA("diagonal", shared=True)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_unequal_units_change_nothing(estimator, dtype):
+    x, y = data()
+    units = 10.0 ** np.array([-8, 0, 4, 8])
+    plain, scaled = (jg.fit(estimator, z.astype(dtype), y) for z in (x, x * units))
+    difference = np.exp(jg.log_posterior(plain, x.astype(dtype))) - np.exp(
+        jg.log_posterior(scaled, (x * units).astype(dtype))
+    )
+    assert np.abs(difference).max() < (1e-4 if dtype == np.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_feature_that_is_constant_within_each_class(dtype):
+    """Rounding must not pass for variance: the ridge's unit is the mean variance of the other features."""
+    rng = np.random.default_rng(0)
+    y = np.arange(5000) % 3
+    x = np.column_stack([rng.normal(size=5000), np.array([0.1, 0.7, 1.3])[y]]).astype(dtype)
+    c = jg.fit(jg.GDA("diagonal", shared=True, ridge=1e-2), x, y)
+    np.testing.assert_allclose(covariances(c)[0, 1, 1], 1e-2 * np.var(x[:, 0]), rtol=2e-2)
+
+
+def test_ridge_of_data_without_any_variance_is_one():
+    c = jg.fit(jg.LDA(ridge=0.5), np.ones((4, 2)), np.array([0, 0, 1, 1]))
+    np.testing.assert_allclose(covariances(c)[0], 0.5 * np.eye(2))
+
+
+def test_a_class_without_data_takes_the_pooled_mean_and_covariance():
+    x, y = data()
+    c = jg.fit(jg.QDA(ridge=0.0), x, y, num_classes=K + 1)
+    _, _, sigma = maximum_likelihood(x, np.eye(K)[y], "full", True)
+    np.testing.assert_allclose(covariances(c)[K], sigma[0], rtol=1e-10)
+    np.testing.assert_allclose(c.density.mean[K], x.mean(axis=0), rtol=1e-10)
+
+
+def test_statistics_of_nothing_give_a_uniform_prior_and_no_nan():
+    x, y = data(n=6)
+    empty = jg.QDA().statistics(np.full_like(x, np.nan), y, sample_weight=np.zeros(6))
+    c = jg.estimate(jg.QDA(), empty)
+    np.testing.assert_allclose(np.exp(c.log_prior), 1 / K)
+    assert np.isfinite(jg.log_evidence(c, x)).all()
+
+
+def test_class_weights_count_past_two_to_the_24_in_float32():
+    statistics = jg.LDA().statistics(np.arange(8, dtype=np.float32)[:, None], np.arange(8) % 2)
+    for _ in range(23):
+        statistics = jg.merge(statistics, statistics)
+    one = jg.LDA().statistics(np.ones((1, 1), np.float32), np.array([1]), num_classes=2)
+    np.testing.assert_array_equal(jg.merge(statistics, one).class_weight.exact(), [2**25, 2**25 + 1])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (jg.LDA(ridge=0.0), "the shared covariance is singular"),
+        (jg.QDA(ridge=0.0), "the covariance of class 0 is singular"),
+        (jg.GaussianNB(ridge=0.0), "the covariance of class 1 is singular"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_covariance_names_the_class_and_the_remedy(estimator, message, dtype):
+    x, y = data()
+    x[:, 3] = x[:, 0] + 2 * x[:, 1]
+    if estimator.covariance == "diagonal":
+        x[:, 3] = np.where(y == 1, 5.0, x[:, 3])
+    with pytest.raises(ValueError, match=f"{message} in {np.dtype(dtype)}.*Raise ridge"):
+        jg.fit(estimator, x.astype(dtype), y)
+    traced = jax.jit(lambda x: jg.fit(estimator, x, y))(x.astype(dtype))
+    assert np.isnan(jg.log_posterior(traced, x)).all()
+    jg.fit(jg.GDA(estimator.covariance, shared=estimator.shared), x.astype(dtype), y)
+
+
+def test_gradient_is_finite_where_float32_lifts_a_covariance():
+    x, y = data(n=9)
+    x = jnp.asarray(x, jnp.float32)
+    gradient = jax.grad(lambda x: jnp.sum(jg.log_evidence(jg.fit(jg.QDA(), x, y, num_classes=K), x)))(x)
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr")),
+        (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0)),
+        (jg.QDA(ridge=0.0), QuadraticDiscriminantAnalysis(solver="eigen")),
+    ],
+)
+def test_posterior_equals_scikit_learn(ours, theirs):
+    x, y = load_wine(return_X_y=True)
+    tolerance = 1e-6
+    if isinstance(theirs, QuadraticDiscriminantAnalysis):
+        # scikit-learn divides by N_k − 1 here; the comparison is with its own covariance put into our density.
+        theirs.set_params(store_covariance=True).fit(x, y)
+        c = jg.Classifier(
+            jnp.log(theirs.priors_), jg.Gaussian(theirs.means_, np.linalg.cholesky(np.stack(theirs.covariance_)))
+        )
+    else:
+        theirs.fit(x, y)
+        c = jg.fit(ours, x, y)
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), theirs.predict_proba(x), atol=tolerance)
+    np.testing.assert_array_equal(jg.predict(c, x), theirs.predict(x))
+
+
+def test_diagonal_equals_full_where_features_do_not_correlate():
+    corners = np.array([[a, b] for a in (-1.0, 1.0) for b in (-2.0, 2.0)])
+    x, y = np.concatenate([corners, 3 * corners + 1]), np.repeat([0, 1], 4)
+    for shared in (True, False):
+        full, diagonal = (jg.fit(jg.GDA(form, shared=shared), x, y) for form in ("full", "diagonal"))
+        np.testing.assert_allclose(jg.log_joint(full, x), jg.log_joint(diagonal, x), rtol=1e-12)
+
+
+def test_overflow_is_an_error_and_not_an_answer():
+    x = np.array([[1e25], [2e25], [3e25]], np.float32)
+    with pytest.raises(ValueError, match=r"statistics of x are not finite.*Rescale"):
+        jg.fit(jg.GaussianNB(), x, np.array([0, 0, 1]))
+
+
+def test_named_forms():
+    assert jg.LDA(ridge=0.1, prior_alpha=2.0) == jg.GDA("full", shared=True, ridge=0.1, prior_alpha=2.0)
+    assert jg.QDA(ridge=0.1) == jg.GDA("full", shared=False, ridge=0.1)
+    assert jg.GaussianNB(ridge=0.1) == jg.GDA("diagonal", shared=False, ridge=0.1)

@@ -1,0 +1,176 @@
+"""Each bad input gets its error: the argument, what was expected, what was found, the remedy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from registry import CASES
+
+import jaxgen as jg
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array([0, 1, 0, 1, 0, 1])
+BITS = (X % 2).astype(float)
+SPOILT = np.where(X == 5, np.nan, X)
+
+BAD_FITS = {
+    "one-dimensional x": (jg.LDA(), X[:, 0], Y, {}, ValueError, r"x must have shape \(n, d\).*found \(6,\)"),
+    "no rows": (jg.LDA(), X[:0], Y[:0], {}, ValueError, r"at least one row.*found \(0, 2\)"),
+    "no features": (jg.LDA(), X[:, :0], Y, {}, ValueError, r"one feature.*found \(6, 0\)"),
+    "strings": (jg.LDA(), X.astype(str), Y, {}, TypeError, r"x must be a real numeric array; found .*<U"),
+    "complex": (jg.LDA(), X + 1j, Y, {}, TypeError, r"x must be a real numeric array; found .*complex"),
+    "sparse": (jg.MultinomialNB(), scipy.sparse.csr_array(X), Y, {}, TypeError, r"csr_array.*toarray\(\)"),
+    "labels of another length": (jg.LDA(), X, Y[:4], {}, ValueError, r"y must have one entry for each of the 6 rows"),
+    "labels of three axes": (jg.LDA(), X, Y[:, None, None], {}, ValueError, r"y must have one entry"),
+    "float labels": (jg.LDA(), X, Y + 0.5, {}, TypeError, r"y must be integer labels.*found float64.*astype\(int\)"),
+    "string labels": (jg.LDA(), X, Y.astype(str), {}, TypeError, r"y must be a real numeric array"),
+    "negative label": (jg.LDA(), X, Y - 1, {}, ValueError, r"y must hold labels in \[0, 1\); found -1 in row 0"),
+    "label too large": (jg.LDA(), X, Y * 3, {"num_classes": 3}, ValueError, r"\[0, 3\); found 3 in row 1"),
+    "integer responsibilities": (jg.LDA(), X, np.eye(2, dtype=int)[Y], {}, TypeError, r"float resp.*argmax"),
+    "responsibilities of other width": (jg.LDA(), X, np.eye(2)[Y], {"num_classes": 3}, ValueError, r"num_classes=3"),
+    "negative responsibility": (jg.LDA(), X, np.eye(2)[Y] - 0.1, {}, ValueError, r"responsibilities.*found -0.1"),
+    "infinite responsibility": (jg.LDA(), X, np.full((6, 2), np.inf), {}, ValueError, r"responsibilities.*finite"),
+    "num_classes zero": (jg.LDA(), X, Y, {"num_classes": 0}, ValueError, r"num_classes must be at least 1; found 0"),
+    "num_classes float": (jg.LDA(), X, Y, {"num_classes": 2.0}, TypeError, r"num_classes must be a Python integer"),
+    "negative weight": (jg.LDA(), X, Y, {"sample_weight": -Y}, ValueError, r"sample_weight must be finite.*found -1"),
+    "NaN weight": (jg.LDA(), X, Y, {"sample_weight": Y * np.nan}, ValueError, r"sample_weight must be finite"),
+    "infinite weight": (jg.LDA(), X, Y, {"sample_weight": np.full(6, np.inf)}, ValueError, r"sample_weight.*found inf"),
+    "weights of another length": (jg.LDA(), X, Y, {"sample_weight": [1.0]}, ValueError, r"shape \(6,\).*found \(1,\)"),
+    "all weights zero": (jg.LDA(), X, Y, {"sample_weight": 0 * Y}, ValueError, r"weights of all rows are zero"),
+    "all responsibilities zero": (jg.LDA(), X, 0.0 * np.eye(2)[Y], {}, ValueError, r"weights of all rows are zero"),
+    "NaN": (jg.LDA(), SPOILT, Y, {}, ValueError, r"x must hold finite numbers; found nan at row 2, column 1"),
+    "infinity": (jg.GaussianNB(), np.where(X == 3, np.inf, X), Y, {}, ValueError, r"found inf at row 1, column 1"),
+    "negative count": (jg.MultinomialNB(), -X, Y, {}, ValueError, r"counts, 0 or more; found -1.0 at row 0, column 1"),
+    "NaN count": (jg.MultinomialNB(), SPOILT, Y, {}, ValueError, r"finite counts.*found nan"),
+    "value that is not binary": (jg.BernoulliNB(), X, Y, {}, ValueError, r"0 or 1; found 2.0 at row 1.*binarize"),
+    "NaN to binarize": (jg.BernoulliNB(binarize=1.0), SPOILT, Y, {}, ValueError, r"finite numbers; found nan"),
+    "negative alpha": (jg.BernoulliNB(alpha=-1.0), BITS, Y, {}, ValueError, r"BernoulliNB.alpha.*0 or more; found -1"),
+    "NaN alpha": (jg.MultinomialNB(alpha=np.nan), X, Y, {}, ValueError, r"MultinomialNB.alpha must be finite"),
+    "alpha of words": (jg.MultinomialNB(alpha="1x"), X, Y, {}, TypeError, r"alpha must be one real number"),
+    "array of alphas": (jg.MultinomialNB(alpha=np.ones(2)), X, Y, {}, TypeError, r"alpha must be one real.*vmap"),
+    "negative prior_alpha": (jg.LDA(prior_alpha=-1.0), X, Y, {}, ValueError, r"GDA.prior_alpha"),
+    "negative ridge": (jg.LDA(ridge=-1.0), X, Y, {}, ValueError, r"GDA.ridge must be finite and 0 or more"),
+    "unknown covariance": (jg.GDA("tied"), X, Y, {}, ValueError, r"'full', 'diagonal' or 'spherical'; found 'tied'"),
+    "shared that is no bool": (jg.GDA("full", shared=1), X, Y, {}, TypeError, r"shared must be True or False"),
+    "negative l2": (jg.LogisticRegression(l2=-1.0), X, Y, {}, ValueError, r"LogisticRegression.l2"),
+    "no steps": (jg.LogisticRegression(max_steps=0), X, Y, {}, ValueError, r"max_steps must be a positive integer"),
+    "optimizer by name": (jg.LogisticRegression(optimizer="adam"), X, Y, {}, TypeError, r"optax gradient transform"),
+    "NaN to logistic": (jg.LogisticRegression(), SPOILT, Y, {}, ValueError, r"found nan at row 2, column 1"),
+    "logistic without weight": (
+        jg.LogisticRegression(), X, Y, {"sample_weight": 0 * Y}, ValueError, r"weights of all rows are zero"),
+    "logistic label": (jg.LogisticRegression(), X, Y - 1, {}, ValueError, r"y must hold labels in"),
+    "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's"),
+    "no estimator": ("LDA", X, Y, {}, TypeError, r"estimator must be one of jaxgen's.*found 'LDA'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", BAD_FITS.values(), ids=BAD_FITS.keys())
+def test_bad_input_to_fit(bad):
+    estimator, x, y, keywords, error, message = bad
+    with pytest.raises(error, match=f"(?s){message}"):
+        jg.fit(estimator, x, y, **keywords)
+
+
+@pytest.fixture
+def classifier():
+    return jg.fit(jg.LDA(), X + np.eye(6, 2), Y)
+
+
+BAD_POINTS = {
+    "fewer features": (X[:, :1], ValueError, r"\(2,\) or \(n, 2\).*found \(6, 1\)"),
+    "three axes": (X[None], ValueError, r"found \(1, 6, 2\).*vmap"),
+    "a scalar": (1.0, ValueError, r"found \(\)"),
+    "strings": (X.astype(str), TypeError, r"x must be a real numeric array"),
+    "NaN": (SPOILT, ValueError, r"found nan at row 2, column 1"),
+    "infinity in one point": (np.array([1.0, np.inf]), ValueError, r"found inf at row 0, column 1"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_POINTS.values(), ids=BAD_POINTS.keys())
+@pytest.mark.parametrize("verb", [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict])
+def test_bad_input_to_scores(classifier, verb, bad):
+    x, error, message = bad
+    with pytest.raises(error, match=message):
+        verb(classifier, x)
+
+
+def test_values_outside_the_domain_of_a_classifier():
+    with pytest.raises(ValueError, match=r"0 or 1; found 2.0 at row 1, column 0"):
+        jg.predict(jg.fit(jg.BernoulliNB(), BITS, Y), X)
+    with pytest.raises(ValueError, match=r"counts, 0 or more; found -1.0"):
+        jg.predict(jg.fit(jg.MultinomialNB(), X, Y), -X)
+
+
+def test_an_impossible_point_is_no_error():
+    c = jg.fit(jg.BernoulliNB(alpha=0.0), np.array([[1, 0], [1, 0]]), np.array([0, 1]))
+    assert np.isnan(jg.log_posterior(c, np.array([0, 1]))).all()
+
+
+@pytest.mark.parametrize("verb", [jg.log_likelihood, jg.log_joint, jg.log_evidence])
+def test_verbs_that_need_the_density_refuse_a_discriminative_classifier(verb):
+    c = jg.LinearClassifier(jnp.zeros((2, 2)), jnp.zeros(2))
+    with pytest.raises(TypeError, match=r"needs a generative classifier.*LinearClassifier"):
+        verb(c, X)
+
+
+def test_what_is_no_classifier():
+    with pytest.raises(TypeError, match="c must be a classifier"):
+        jg.predict(jg.LDA(), X)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_stack_of_classifiers_wants_vmap():
+    stacked = jax.vmap(lambda ridge: jg.fit(jg.LDA(ridge=ridge), X + np.eye(6, 2), Y))(jnp.array([0.1, 1.0]))
+    with pytest.raises(ValueError, match=r"one classifier.*found \(2, 2\).*vmap"):
+        jg.predict(stacked, X)
+
+
+def test_statistics_of_different_kinds_do_not_merge():
+    moments, counts = jg.LDA().statistics(X, Y), jg.BernoulliNB().statistics(BITS, Y)
+    with pytest.raises(TypeError, match=r"merge takes two statistics of one kind.*Moments and Counts"):
+        jg.merge(moments, counts)
+    with pytest.raises(ValueError, match=r"same classes and features.*scatter of shapes \(1, 2, 2\) and \(2, 2, 2\)"):
+        jg.merge(moments, jg.QDA().statistics(X, Y))
+    with pytest.raises(ValueError, match=r"subtract takes statistics of the same classes.*num_classes=K"):
+        jg.subtract(counts, jg.BernoulliNB().statistics(BITS, Y, num_classes=3))
+    with pytest.raises(TypeError, match="two statistics of one kind"):
+        jg.merge(X, X)  # pyright: ignore[reportArgumentType]
+
+
+def test_block_size():
+    with pytest.raises(ValueError, match="block_size must be a positive integer or None; found 0"):
+        jg.LDA().statistics(X, Y, block_size=0)
+
+
+def test_estimate_checks_hyperparameters():
+    with pytest.raises(ValueError, match=r"BernoulliNB.alpha"):
+        jg.estimate(jg.BernoulliNB(alpha=-1.0), jg.BernoulliNB().statistics(BITS, Y))
+
+
+def test_train_is_for_iterative_estimators():
+    with pytest.raises(TypeError, match=r"iterative estimator.*found GDA"):
+        jg.train(jg.LDA(), X, Y)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_under_a_trace_shapes_and_dtypes_are_still_checked(case):
+    x, y = case.data()
+    with pytest.raises(ValueError, match=r"num_classes cannot be inferred from y under a trace"):
+        jax.jit(lambda x, y: jg.fit(case.estimator, x, y))(x, y)
+    with pytest.raises(ValueError, match="y must have one entry for each"):
+        jax.jit(lambda x, y: jg.fit(case.estimator, x, y, num_classes=3))(x, y[:-1])
+    with pytest.raises(TypeError, match="y must be integer labels"):
+        jax.jit(lambda x, y: jg.fit(case.estimator, x, y, num_classes=3))(x, y.astype(float))
+    jax.jit(lambda x: jg.fit(case.estimator, x, y))(x)  # concrete labels tell the number of classes
+
+
+def test_a_padded_row_may_hold_any_label():
+    weight = np.array([1.0, 1, 1, 1, 0, 0])
+    padded = np.where(weight > 0, Y, -1)
+    statistics = jg.LDA().statistics(X, padded, num_classes=2, sample_weight=weight)
+    np.testing.assert_array_equal(statistics.class_weight.value, [2, 2])
+
+
+def test_lists_and_boolean_labels_are_welcome():
+    c = jg.fit(jg.GaussianNB(), X.tolist(), (Y == 1).tolist())
+    np.testing.assert_allclose(c.density.mean, jg.fit(jg.GaussianNB(), X, Y).density.mean)

@@ -1,0 +1,73 @@
+"""The exact linear form: θ = f(φ, μ, Σ), which the notes promise and do not write down."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from registry import CASES, K
+
+import jaxgen as jg
+
+QUADRATIC = ("QDA", "GaussianNB", "spherical QDA")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name not in QUADRATIC], ids=lambda case: case.name)
+def test_linear_form_has_the_same_posterior(case):
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y)
+    line = jg.to_linear(c)
+    assert line.weights.shape == (x.shape[1], K)
+    joint = np.array([[case.log_density(c.density, k, row) for k in range(K)] for row in x]) + np.asarray(c.log_prior)
+    expected = np.exp(joint) / np.exp(joint).sum(axis=1, keepdims=True)
+    scores = x @ np.asarray(line.weights) + np.asarray(line.bias)
+    np.testing.assert_allclose(np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True), expected, atol=1e-10)
+    np.testing.assert_allclose(np.exp(jg.log_posterior(line, x)), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.name in QUADRATIC], ids=lambda case: case.name)
+def test_quadratic_log_odds_are_refused(case):
+    with pytest.raises(TypeError, match=r"not linear in x.*shared=True"):
+        jg.to_linear(jg.fit(case.estimator, *case.data()))
+
+
+def test_theta_of_gaussian_discriminant_analysis():
+    """θ = Σ⁻¹(μ₁ − μ₀) and θ₀ = ½(μ₀ᵀΣ⁻¹μ₀ − μ₁ᵀΣ⁻¹μ₁) + log φ/(1 − φ), from parameters given by hand."""
+    phi, mean, sigma = 0.3, np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([[2.0, 0.5], [0.5, 1.0]])
+    density = jg.Gaussian(jnp.asarray(mean), jnp.linalg.cholesky(jnp.asarray(sigma))[None])
+    line = jg.to_linear(jg.Classifier(jnp.log(jnp.array([1 - phi, phi])), density))
+    inverse = np.linalg.inv(sigma)
+    theta = inverse @ (mean[1] - mean[0])
+    bias = 0.5 * (mean[0] @ inverse @ mean[0] - mean[1] @ inverse @ mean[1]) + np.log(phi / (1 - phi))
+    np.testing.assert_allclose(line.weights[:, 1] - line.weights[:, 0], theta, rtol=1e-12)
+    np.testing.assert_allclose(line.bias[1] - line.bias[0], bias, rtol=1e-12)
+    x = np.array([0.7, -0.2])
+    np.testing.assert_allclose(np.exp(jg.log_posterior(line, x))[1], 1 / (1 + np.exp(-(theta @ x + bias))), rtol=1e-12)
+
+
+def test_linear_form_of_a_linear_classifier_is_itself():
+    line = jg.LinearClassifier(jnp.ones((2, 3)), jnp.zeros(3))
+    assert jg.to_linear(line) is line
+
+
+def test_impossible_events_have_no_finite_weights():
+    c = jg.fit(jg.BernoulliNB(alpha=0.0), np.array([[1, 0], [1, 1]]), np.array([0, 1]))
+    with pytest.raises(ValueError, match=r"not finite.*alpha > 0"):
+        jg.to_linear(c)
+
+
+def test_binarized_features_are_not_linear_in_x():
+    c = jg.fit(jg.BernoulliNB(binarize=0.5), np.array([[1.0, 0.2], [1, 1]]), np.array([0, 1]))
+    with pytest.raises(TypeError, match="not linear in x"):
+        jg.to_linear(c)
+
+
+def test_what_is_no_classifier():
+    with pytest.raises(TypeError, match="to_linear takes a classifier"):
+        jg.to_linear(jg.LDA())  # pyright: ignore[reportArgumentType]
+
+
+def test_linear_form_is_differentiable_and_jits():
+    case = CASES[0]
+    x, y = case.data()
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(jg.to_linear(jg.fit(case.estimator, x, y)).bias ** 2)))(x)
+    assert np.isfinite(gradient).all()

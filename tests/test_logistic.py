@@ -1,0 +1,158 @@
+"""Logistic regression: the optimum, its gradients, and what it says when there is none."""
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.test_util import check_grads
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
+from sklearn.linear_model import LogisticRegression
+
+import jaxgen as jg
+
+
+def overlapping(n=60, d=3, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % classes
+    return rng.normal(size=(n, d)) + 0.5 * y[:, None], y
+
+
+@pytest.mark.parametrize("load", [load_iris, load_wine, load_breast_cancer])
+@pytest.mark.parametrize("l2", [1.0, 0.1])
+def test_optimum_equals_scikit_learn(load, l2):
+    x, y = load(return_X_y=True)
+    x = (x - x.mean(0)) / x.std(0)
+    theirs = LogisticRegression(C=1 / l2, tol=1e-10, max_iter=10_000).fit(x, y)
+    c, report = jg.train(jg.LogisticRegression(l2=l2), x, y)
+    assert report.converged
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), theirs.predict_proba(x), atol=1e-5)
+    weights = theirs.coef_.T if len(theirs.classes_) > 2 else np.stack([-theirs.coef_[0], theirs.coef_[0]], 1) / 2
+    np.testing.assert_allclose(c.weights, weights, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
+def test_raw_units_are_no_obstacle(load, dtype):
+    x, y = load(return_X_y=True)
+    theirs = LogisticRegression(C=1.0, tol=1e-4, max_iter=100_000, solver="newton-cholesky").fit(x, y)
+    c, report = jg.train(jg.LogisticRegression(l2=1.0), x.astype(dtype), y)
+    assert report.converged
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), theirs.predict_proba(x), atol=5e-3)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("l2", [0.0, 0.7])
+def test_gradient_of_the_stated_objective_is_zero_at_the_optimum(classes, l2):
+    x, y = overlapping(classes=classes)
+    weight = np.random.default_rng(1).random(len(y))
+    c = jg.fit(jg.LogisticRegression(l2=l2), x, y, sample_weight=weight)
+
+    def objective(c):
+        log_p = jax.nn.log_softmax(jnp.asarray(x) @ c.weights + c.bias[None], axis=1)[np.arange(len(y)), y]
+        w = c.weights if classes > 2 else c.weights[:, 1] - c.weights[:, 0]
+        return -jnp.sum(weight * log_p) + 0.5 * l2 * jnp.sum(w**2)
+
+    if classes == 2:  # the penalty is on the difference; the symmetric form is the one returned
+        np.testing.assert_allclose(c.weights[:, 0], -c.weights[:, 1], atol=1e-7)
+        np.testing.assert_allclose(c.bias[0], -c.bias[1], atol=1e-7)
+    for leaf in jax.tree.leaves(jax.grad(objective)(c)):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-5)
+
+
+def test_laws_of_weights_and_soft_labels():
+    x, y = overlapping()
+    estimator = jg.LogisticRegression(l2=0.5)
+    repeats = np.random.default_rng(0).integers(0, 3, len(y))
+    expected = jg.fit(estimator, np.repeat(x, repeats, 0), np.repeat(y, repeats))
+    spoilt = np.where(repeats[:, None] > 0, x, np.nan)
+    for labels in (y, np.eye(3)[y]):
+        c = jg.fit(estimator, spoilt, labels, sample_weight=repeats.astype(float))
+        np.testing.assert_allclose(c.weights, expected.weights, atol=1e-6)
+    soft = np.random.default_rng(1).random((len(y), 3))
+    c = jg.fit(estimator, x, soft)
+    expected = jg.fit(estimator, np.repeat(x, 3, 0), np.tile(np.arange(3), len(y)), sample_weight=soft.ravel())
+    np.testing.assert_allclose(c.weights, expected.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_gradients_through_the_optimum(classes):
+    x, y = overlapping(n=30, d=2, classes=classes)
+    points = overlapping(n=5, d=2, seed=3)[0]
+
+    @jax.jit
+    def loss(x, weight, l2):
+        estimator = jg.LogisticRegression(l2=l2, tolerance=1e-12)
+        c = jg.fit(estimator, x, y, num_classes=classes, sample_weight=weight)
+        return jnp.sum(jnp.sin(jg.log_posterior(c, points)))
+
+    check_grads(loss, (jnp.asarray(x), jnp.ones(30), 0.7), order=1, rtol=1e-5, atol=1e-5)
+    check_grads(lambda l2: loss(x, jnp.ones(30), l2), (0.7,), order=2, modes=("rev",), rtol=1e-4, atol=1e-4)
+
+
+def test_vmap_over_penalties_and_data_equals_a_loop():
+    x, y = overlapping()
+    penalties = jnp.array([0.01, 1.0, 100.0])
+    stacked = jax.vmap(lambda l2: jg.fit(jg.LogisticRegression(l2=l2), x, y))(penalties)
+    for i, l2 in enumerate(penalties):
+        np.testing.assert_allclose(stacked.weights[i], jg.fit(jg.LogisticRegression(l2=l2), x, y).weights, atol=1e-6)
+    batch = np.stack([overlapping(seed=seed)[0] for seed in range(3)])
+    stacked = jax.vmap(lambda x: jg.fit(jg.LogisticRegression(), x, y))(batch)
+    for i in range(3):
+        np.testing.assert_allclose(stacked.bias[i], jg.fit(jg.LogisticRegression(), batch[i], y).bias, atol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_separable_data_without_a_penalty_end_with_a_statement(classes, dtype):
+    x, y = overlapping(classes=classes)
+    x = (x + 20 * np.eye(3)[y]).astype(dtype)
+    c, report = jg.train(jg.LogisticRegression(l2=0.0), x, y)
+    assert report.separable
+    assert not report.converged
+    assert report.steps < 100
+    np.testing.assert_array_equal(jg.predict(c, x), y)
+    with pytest.warns(RuntimeWarning, match="separates the classes and l2 = 0.*set l2 > 0"):
+        jg.fit(jg.LogisticRegression(l2=0.0), x, y)
+    _, report = jg.train(jg.LogisticRegression(l2=1e-3), x, y)
+    assert report.converged
+    assert not report.separable
+
+
+def test_too_few_steps_end_with_a_warning():
+    x, y = overlapping()
+    estimator = jg.LogisticRegression(max_steps=2)
+    with pytest.warns(RuntimeWarning, match="did not converge in 2 steps.*Raise max_steps"):
+        jg.fit(estimator, x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jax.jit(lambda x: jg.fit(estimator, x, y))(x)  # nothing is concrete under a trace
+        assert jg.train(estimator, x, y)[1].steps == 2
+
+
+def test_any_optax_optimizer_reaches_the_same_optimum():
+    x, y = overlapping()
+    expected = jg.fit(jg.LogisticRegression(), x, y)
+    c, report = jg.train(jg.LogisticRegression(optimizer=optax.adam(0.1), tolerance=1e-6), x, y)
+    assert report.converged
+    np.testing.assert_allclose(c.weights, expected.weights, atol=1e-4)
+
+
+def test_large_common_offset_costs_no_digits_in_float32():
+    x, y = overlapping(n=300)
+    shifted = (x + 1e4).astype(np.float32)
+    single = jg.fit(jg.LogisticRegression(), shifted, y)
+    double = jg.fit(jg.LogisticRegression(), shifted.astype(np.float64), y)
+    np.testing.assert_allclose(single.weights, double.weights, atol=1e-3)
+
+
+def test_constant_features_and_an_empty_class():
+    x, y = overlapping()
+    x = np.column_stack([x, np.full(len(y), 5.0)])
+    c, report = jg.train(jg.LogisticRegression(), x, y, num_classes=4)
+    assert np.isfinite(c.weights).all()
+    np.testing.assert_allclose(c.weights[3], 0.0, atol=1e-6)
+    assert np.exp(jg.log_posterior(c, x))[:, 3].max() < 1e-3
+    assert report.steps < 1000

@@ -1,0 +1,82 @@
+"""Exact totals, logarithms of zero, factors of singular matrices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxgen.numerics import Total, cholesky_or_nan, inverse_factor, safe_divide, safe_log, working_dtype
+
+
+def test_total_is_exact_in_any_order_of_merging():
+    values = np.random.default_rng(0).integers(0, 2**30, size=2000)
+    totals = [Total.of(jnp.float32(v // 2**12 * 2**12)).merge(Total.of(jnp.float32(v % 2**12))) for v in values]
+    while len(totals) > 1:  # pairwise
+        totals = [a.merge(b) for a, b in zip(totals[::2], totals[1::2], strict=False)] + totals[len(totals) & ~1 :]
+    assert totals[0].exact() == values.sum()
+
+
+def test_total_counts_one_at_a_time_past_two_to_the_24():
+    count = jax.jit(
+        lambda: jax.lax.fori_loop(0, 100, lambda _, t: t.merge(Total.of(jnp.float32(1))), Total.of(jnp.float32(2**24)))
+    )()
+    assert count.exact() == 2**24 + 100
+
+
+def test_total_survives_jit_without_being_simplified_away():
+    total = jax.jit(lambda a, b: Total.of(a).merge(Total.of(b)))(jnp.float32(2**26), jnp.float32(1))
+    assert (total.high, total.low) == (2**26, 1)
+
+
+def test_subtracting_whole_numbers_is_exact_where_little_remains():
+    whole = Total.of(jnp.float32(2**30)).merge(Total.of(jnp.float32(3)))
+    assert whole.subtract(Total.of(jnp.float32(2**30))).exact() == 3
+
+
+def test_a_remainder_of_fractions_below_rounding_is_zero():
+    parts = np.random.default_rng(0).random(1000).astype(np.float32)
+    whole = Total.of(jnp.asarray(np.sum(parts.astype(np.float64)) * (1 + 3e-7), jnp.float32))
+    assert whole.subtract(Total.of(jnp.sum(jnp.asarray(parts)))).value == 0.0
+
+
+def test_gradient_of_a_total_is_one():
+    gradient = jax.grad(lambda a, b: Total.of(a).merge(Total.of(b)).value, argnums=(0, 1))(1e8, 1.0)
+    assert gradient == (1.0, 1.0)
+
+
+def test_safe_log_and_division_have_finite_gradients_at_zero():
+    assert safe_log(jnp.array(0.0)) == -jnp.inf
+    assert jax.grad(safe_log)(0.0) == 0.0
+    assert jax.grad(jax.grad(safe_log))(0.0) == 0.0
+    assert safe_divide(jnp.array(1.0), jnp.array(0.0), 7.0) == 7.0
+    assert jax.grad(safe_divide, argnums=1)(1.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_singular_covariances_are_nan_one_by_one(dtype):
+    regular, rank_one = np.array([[2.0, 1], [1, 2]]), np.ones((2, 2))
+    factors = cholesky_or_nan(jnp.asarray(np.stack([regular, rank_one, 0 * regular]), dtype), jnp.asarray(False))
+    np.testing.assert_allclose(factors[0], np.linalg.cholesky(regular), rtol=1e-6)
+    assert np.isnan(factors[1:]).all()
+
+
+def test_a_ridge_lost_in_rounding_is_raised_to_it():
+    d = 50
+    rank_one = jnp.asarray(np.ones((1, d, d)) + 1e-7 * np.eye(d), jnp.float32)
+    factor = np.asarray(cholesky_or_nan(rank_one, jnp.asarray(True)), np.float64)[0]
+    change = np.abs(factor @ factor.T - np.asarray(rank_one[0], np.float64)).max()
+    assert change < 4 * d * np.finfo(np.float32).eps
+
+
+def test_inverse_factor_whitens():
+    factor = np.linalg.cholesky(np.cov(np.random.default_rng(0).normal(size=(4, 30))))
+    np.testing.assert_allclose(inverse_factor(jnp.asarray(factor)[None])[0], np.linalg.inv(factor), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("float64", "float64"), ("float32", "float32"), ("bfloat16", "float32"), ("float16", "float32"),
+     ("int32", "float64"), ("uint8", "float64"), ("bool", "float64")],
+)  # fmt: skip
+def test_working_dtype_with_x64_on(given, expected):
+    assert working_dtype(jnp.dtype(given)) == expected
