@@ -1,0 +1,1 @@
+"""The benchmarks suite: `python -m benchmarks`."""

@@ -1,0 +1,74 @@
+"""The main job: what it prints and writes, and what it says of files that it cannot use."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks.data import load_messages, load_table
+
+MESSAGES = "".join(f"spam\twin cash now number {i}\nham\tsee you at lunch on day {i}\n" for i in range(20))
+
+
+def run(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
+    return command.main()
+
+
+def test_a_table_beside_scikit_learn(monkeypatch, tmp_path, capsys):
+    assert run(monkeypatch, "--table", "iris", "--json", tmp_path / "out.json") == 0
+    assert "iris: 150 rows × 4 features, 3 classes" in capsys.readouterr().out
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["environment"]["jax"]
+    by_name = {(r["estimator"], r["library"]): r for r in record["results"]}
+    for name in ("LDA", "Gaussian NB", "multinomial NB", "logistic regression"):
+        ours, theirs = by_name[name, "jaxgen"], by_name[name, "scikit-learn"]
+        assert abs(ours["log_loss"] - theirs["log_loss"]) < 2e-3
+        assert len(ours["fit_seconds"]) >= 3
+
+
+def test_messages(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "messages.tsv"
+    path.write_text(MESSAGES, encoding="utf-8")
+    assert run(monkeypatch, "--text", path) == 0
+    printed = capsys.readouterr().out
+    assert "messages.tsv: 40 rows" in printed
+    assert "multinomial NB" in printed
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "No such file"),
+        (b"spam without a tab\n", "line 1: expected label<TAB>message"),
+        (b"spam\tone\n\tno label\n", "line 2: expected label<TAB>message"),
+        (b"", "found 0 labels"),
+        (b"spam\tone\nspam\ttwo\n", "found 1 labels"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (b"spam\t.\nspam\t.\nham\t.\nham\t.\n", "empty vocabulary"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path, capsys, content, message):
+    path = tmp_path / "messages.tsv"
+    if content is not None:
+        path.write_bytes(content)
+    assert run(monkeypatch, "--text", path) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_no_folder_for_json(monkeypatch, tmp_path, capsys):
+    assert run(monkeypatch, "--json", tmp_path / "nowhere" / "out.json") == 2
+    assert "no folder" in capsys.readouterr().err
+
+
+def test_the_split_is_the_same_every_time_and_the_vocabulary_is_of_the_training_messages(tmp_path):
+    first, second = load_table("wine"), load_table("wine")
+    np.testing.assert_array_equal(first.test_x, second.test_x)
+    path = tmp_path / "messages.tsv"
+    path.write_text(MESSAGES, encoding="utf-8")
+    split = load_messages(path)
+    assert (split.train_x.sum(axis=0) > 0).all()

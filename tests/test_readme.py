@@ -1,0 +1,29 @@
+"""The README keeps its word: its Python blocks run, in order, as one script, and print what their comments say."""
+
+import re
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_python_blocks_run_and_print_what_they_say(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        exec("\n".join(blocks), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "[0 1]"
+    assert printed[1] == "[0.28 0.72]"
+    np.testing.assert_allclose([float(line) for line in printed[2:4]], [0.98, 0.9733], atol=1e-4)
+    assert printed[-1] == "(4, 4)"
+
+
+def test_every_module_has_a_line_in_the_picture_of_the_house():
+    text = README.read_text(encoding="utf-8")
+    for path in (README.parent / "jaxgen").glob("[a-z]*.py"):
+        assert f"      {path.name} " in text, path.name
