@@ -2,7 +2,8 @@
 
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
-from jaxgen.estimator import GenerativeEstimator, estimate, fit, merge, subtract
+from jaxgen.estimator import GenerativeEstimator
+from jaxgen.fitting import estimate, fit, merge, subtract
 from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB
 from jaxgen.linear import LinearClassifier, to_linear
 from jaxgen.logistic import LogisticRegression, Report, train

@@ -173,7 +173,10 @@ def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n clas
 
 
 def predict(c: Scorer, x: Real[AnyArray, "*n d"]) -> Int[Array, "*n"]:
-    """The most probable class of each x, shape () or (n,); the first one of a tie. Errors as `log_posterior`."""
+    """The most probable class of each x, shape () or (n,); the first one of a tie. Errors as `log_posterior`.
+
+    Under a trace, a value of x outside the domain cannot be seen in a class index: look at `log_posterior` there.
+    """
     return _score(_predict, c, x)
 
 
@@ -242,7 +245,8 @@ def _check_single(c: Any) -> None:
 @partial(jax.jit, static_argnums=0)
 def _score_program(function: Callable[[Any, Array], Array], c: Any, x: Array) -> tuple[Array, Array]:
     """The answer, and whether a value of x was outside the classifier's domain or made a score NaN."""
-    dtype = working_dtype(jnp.result_type(*(leaf.dtype for leaf in map(jnp.asarray, jax.tree.leaves(c)))))
+    with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
+        dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
     c = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
     num_classes = (c.log_prior if isinstance(c, Classifier) else c.bias).shape[0]
 

@@ -5,7 +5,7 @@
 
 A family supplies three things: `Statistics` that merge, a `Density`, and an estimator that turns a block of rows into
 the first (`summarise`) and the first into the second (`density`). Everything else is here: the fold over blocks, labels
-and weights, the class prior, the checks.
+and weights, the class prior, the checks. The verbs that users call on any estimator are in `fitting`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import abc
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray, Domain
     from jaxgen.labels import Labels
-    from jaxgen.linear import LinearClassifier
 
 
 class Statistics(Protocol):
@@ -142,176 +141,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
-        return estimate(self, statistics)
-
-
-class DiscriminativeEstimator(Protocol):
-    """How data become p(y | x) directly: an iterative fit without statistics."""
-
-    def fit(
-        self,
-        x: Real[AnyArray, "n d"],
-        y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
-        *,
-        num_classes: int | None = None,
-        sample_weight: Real[AnyArray, " n"] | None = None,
-    ) -> LinearClassifier:
-        """The optimum."""
-        ...
-
-
-@overload
-def fit(
-    estimator: GenerativeEstimator[Any, D],
-    x: Real[AnyArray, "n d"],
-    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
-    *,
-    num_classes: int | None = None,
-    sample_weight: Real[AnyArray, " n"] | None = None,
-) -> Classifier[D]: ...
-
-
-@overload
-def fit(
-    estimator: DiscriminativeEstimator,
-    x: Real[AnyArray, "n d"],
-    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
-    *,
-    num_classes: int | None = None,
-    sample_weight: Real[AnyArray, " n"] | None = None,
-) -> LinearClassifier: ...
-
-
-def fit(
-    estimator: Any,
-    x: Real[AnyArray, "n d"],
-    y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"],
-    *,
-    num_classes: int | None = None,
-    sample_weight: Real[AnyArray, " n"] | None = None,
-) -> Classifier[Any] | LinearClassifier:
-    """Fit a classifier to data.
-
-    Args:
-        estimator: such as `jaxgen.LDA()` or `jaxgen.LogisticRegression()`.
-        x: features (n, d), a JAX or NumPy array; float64 is computed in float64 where JAX's x64 mode is on.
-        y: integer labels 0 … K−1 of shape (n,), or float responsibilities of shape (n, K), non-negative; rows need not
-            sum to 1.
-        num_classes: K. Inferred from concrete labels and from responsibilities; must be given for labels under a trace.
-        sample_weight: a weight for each row, (n,), finite and 0 or more. Weight 2 counts a row twice, weight 0 not at
-            all, even if the row holds NaN.
-
-    Returns:
-        A `Classifier`, or a `LinearClassifier` from a discriminative estimator. Under a trace no values can be checked:
-        bad values, labels out of range and singular covariances give NaN.
-
-    Raises:
-        ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range, and for a
-            covariance that is singular.
-        TypeError: for dtypes that are not numeric, or labels that are not integers.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x = np.array([[0.0, 1.0], [1.0, 0.0], [4.0, 5.0], [5.0, 4.0]])
-        >>> c = jg.fit(jg.GaussianNB(), x, np.array([0, 0, 1, 1]))
-        >>> jg.predict(c, x).tolist()
-        [0, 0, 1, 1]
-    """
-    if not isinstance(estimator, GenerativeEstimator):
-        if not hasattr(estimator, "fit"):
-            raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
-        return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
-    statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight)
-    class_weight = statistics.class_weight.value
-    if not inputs.is_traced(class_weight) and not np.any(class_weight):
-        raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
-    return estimate(estimator, statistics)
-
-
-def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[D]:
-    """The classifier that maximises the (smoothed, regularised) likelihood, in closed form.
-
-    Args:
-        estimator: the one that made the statistics, or one of the same structure with other hyperparameters.
-        statistics: of any number of batches, merged.
-
-    Returns:
-        Class prior and density; NaN under a trace where a covariance is singular.
-
-    Raises:
-        ValueError: for hyperparameters out of range or a singular covariance.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> words = np.array([[1, 0], [1, 1], [0, 1], [0, 1]])
-        >>> statistics = jg.BernoulliNB().statistics(words, np.array([0, 0, 1, 1]))
-        >>> smoothed, exact = (jg.estimate(jg.BernoulliNB(alpha=a), statistics) for a in (1.0, 0.0))
-        >>> print(f"{np.exp(smoothed.density.log_present[1, 0]):.2f} {np.exp(exact.density.log_present[1, 0]):.2f}")
-        0.25 0.00
-    """
-    estimator.check()
-    classifier, bad = _estimate_program(estimator, statistics)
-    if not inputs.is_traced(bad) and bad:
-        raise ValueError(estimator.explain(classifier.density))
-    return classifier
-
-
-def merge(a: S, b: S) -> S:
-    """The statistics of two batches together, as if they had been one.
-
-    Counts are exact; moments are merged as Chan, Golub & LeVeque (1979) do, so that no squares of raw values appear.
-
-    Raises:
-        TypeError: if a and b are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
-        >>> first, second = (jg.LDA().statistics(x[i], y[i]) for i in (slice(2), slice(2, 4)))
-        >>> jg.merge(first, second).mean.tolist()
-        [[2.0, 3.0], [4.0, 5.0]]
-    """
-    _check_alike("merge", a, b)
-    return _merge_program(a, b)
-
-
-def subtract(whole: S, part: S) -> S:
-    """The statistics of the rows that remain when those of `part`, which `whole` contains, are taken away.
-
-    Whole-number counts are exact. The relative error of a remaining float is about eps times the ratio of the whole to
-    the remainder, and a class weight below 8 eps of the whole's becomes 0; variances are kept from turning negative.
-    Where little remains of much, merge what remains instead.
-
-    Raises:
-        TypeError: if the two are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> nb, words, y = jg.BernoulliNB(), np.array([[1, 0], [1, 1], [0, 1]]), np.array([0, 0, 1])
-        >>> whole = nb.statistics(words, y)
-        >>> rest = jg.subtract(whole, nb.statistics(words[:1], y[:1], num_classes=2))
-        >>> rest.class_weight.value.tolist(), rest.feature_sum.value.tolist()
-        ([1.0, 1.0], [[1.0, 1.0], [0.0, 1.0]])
-    """
-    _check_alike("subtract", whole, part)
-    return _subtract_program(whole, part)
-
-
-def _check_alike(verb: str, a: Any, b: Any) -> None:
-    if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
-        raise TypeError(
-            f"{verb} takes two statistics of one kind, from the same estimator; found {type(a).__name__} and "
-            f"{type(b).__name__}."
-        )
-    for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
-        if left.shape != right.shape:
-            raise ValueError(
-                f"{verb} takes statistics of the same classes and features; found {jax.tree_util.keystr(path)} of "
-                f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
-                "structure to the estimators."
-            )
+        self.check()
+        classifier, bad = _estimate_program(self, statistics)
+        if not inputs.is_traced(bad) and bad:
+            raise ValueError(self.explain(classifier.density))
+        return classifier
 
 
 @partial(jax.jit, static_argnums=3)
@@ -348,13 +182,3 @@ def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tu
 
 def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:
     return jnp.all(jnp.stack([jnp.all(test(leaf)) for leaf in jax.tree.leaves(tree)]))
-
-
-@jax.jit
-def _merge_program(a: S, b: S) -> S:
-    return a.merge(b)
-
-
-@jax.jit
-def _subtract_program(whole: S, part: S) -> S:
-    return whole.subtract(part)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxgen import inputs
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.numerics import Total, cholesky_or_nan, einsum, inverse_factor, matmul, safe_divide, with_diagonal
+from jaxgen.moments import Moments, diagonal
+from jaxgen.numerics import cholesky_or_nan, einsum, inverse_factor, matmul, safe_divide, with_diagonal
 
 if TYPE_CHECKING:
     from typing import Any
@@ -33,57 +33,6 @@ if TYPE_CHECKING:
 Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
 
 _LOG_2PI = float(np.log(2 * np.pi))
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "mean", "scatter"), meta_fields=())
-@dataclass(frozen=True)
-class Moments:
-    """Weight, mean and centred scatter of each class.
-
-    A scatter is Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ, or its diagonal; a shared one is summed over the classes. Squares are
-    only ever taken of differences: E[x²] − E[x]² loses every digit when the mean is large.
-
-    Attributes:
-        class_weight: N_k, shape (K,).
-        mean: shape (K, d), zero for a class without weight.
-        scatter: (K, d, d) or (K, d), with 1 in place of K where it is shared.
-    """
-
-    class_weight: Total
-    mean: Float[Array, "classes d"]
-    scatter: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
-
-    def merge(self, other: Moments) -> Moments:
-        """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
-        class_weight = self.class_weight.merge(other.class_weight)
-        mine, theirs = self.class_weight.value[:, None], other.class_weight.value[:, None]
-        share = safe_divide(theirs, class_weight.value[:, None])
-        delta = jnp.where((mine > 0) & (theirs > 0), other.mean - self.mean, 0.0)
-        mean = jnp.where(mine > 0, self.mean + share * delta, other.mean)
-        return Moments(class_weight, mean, self.scatter + other.scatter + self._between(mine * share, delta))
-
-    def subtract(self, part: Moments) -> Moments:
-        """The moments of what remains: the merge solved for the other batch; no variance turns negative."""
-        class_weight = self.class_weight.subtract(part.class_weight)
-        whole, gone, rest = (t.value[:, None] for t in (self.class_weight, part.class_weight, class_weight))
-        share = safe_divide(gone, rest)
-        delta = jnp.where((rest > 0) & (gone > 0), self.mean - part.mean, 0.0)
-        mean = jnp.where(rest > 0, self.mean + share * delta, 0.0)
-        scatter = self.scatter - part.scatter - self._between(whole * share, delta)
-        if scatter.shape[0] == rest.shape[0]:
-            scatter = jnp.where(rest.reshape(-1, *(1,) * (scatter.ndim - 1)) > 0, scatter, 0.0)
-        variance = jnp.maximum(_diagonal(scatter), 0.0)
-        return Moments(class_weight, mean, variance if scatter.ndim == 2 else with_diagonal(scatter, variance))
-
-    def _between(self, weight: Float[Array, "classes 1"], delta: Float[Array, "classes d"]) -> Array:
-        """Σ w δδᵀ, in the form of the scatter."""
-        shared = self.scatter.shape[0] == 1
-        if self.scatter.ndim == 2:
-            between = weight * delta**2
-            return jnp.sum(between, axis=0, keepdims=True) if shared else between
-        if shared:
-            return matmul((weight * delta).T, delta)[None]
-        return (weight * delta)[:, :, None] * delta[:, None, :]
 
 
 class Gaussian(NamedTuple):
@@ -220,33 +169,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
-        weight = labels.row_weight
-        # A pilot row takes the common mean away before anything is summed or squared.
-        pilot = x[jnp.argmax(weight > 0)]
-        offset = jnp.where((weight > 0)[:, None], x - pilot[None], 0.0)
-        class_weight = labels.class_sum(jnp.ones_like(weight))
-        mean = safe_divide(labels.class_sum(offset), class_weight[:, None])
-        if labels.overlap() is None:
-            # Once more about itself: the first mean carries the rounding of a long sum, the second none that matters,
-            # so that a feature that is constant within its class has scatter zero.
-            mean += safe_divide(labels.class_sum(offset - labels.expand(mean)), class_weight[:, None])
-        scatter = self._scatter(offset, labels, mean)
-        return Moments(Total.of(class_weight), jnp.where(class_weight[:, None] > 0, pilot[None] + mean, 0.0), scatter)
-
-    def _scatter(self, x: Array, labels: Labels, mean: Array) -> Array:
-        """Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ of a block, full or diagonal, pooled or for each class."""
-        overlap = labels.overlap()
-        if self.shared:
-            # About each row's expected mean, plus how the means of the classes that share the row scatter about that:
-            # no class needs a pass of its own, and nothing cancels.
-            within = _weighted_square(x - labels.expand(mean), labels.row_weight, self.covariance)
-            return (within if overlap is None else within + _spread(mean, overlap, self.covariance))[None]
-        if self.covariance != "full" and overlap is None:
-            return labels.class_sum((x - labels.expand(mean)) ** 2)
-        return lax.map(
-            lambda k: _weighted_square(x - mean[k][None], labels.responsibility(k), self.covariance),
-            jnp.arange(labels.num_classes),
-        )
+        return Moments.of(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:
         """Maximum likelihood, with the ridge."""
@@ -258,8 +181,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         covariance = pooled
         if not self.shared:
             covariance = safe_divide(scatter, class_weight.reshape(-1, *(1,) * (scatter.ndim - 1)), pooled)
-        ridge = jnp.asarray(self.ridge).astype(mean.dtype) * _ridge_unit(_diagonal(pooled)[0], mean)
-        variance = _diagonal(covariance) + ridge[None]
+        ridge = jnp.asarray(self.ridge).astype(mean.dtype) * _ridge_unit(diagonal(pooled)[0], mean)
+        variance = diagonal(covariance) + ridge[None]
         if self.covariance == "full":
             regularised = jnp.asarray(self.ridge) > 0
             return Gaussian(mean, cholesky_or_nan(with_diagonal(covariance, variance), regularised))
@@ -296,21 +219,6 @@ def GaussianNB(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N
     return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha)
 
 
-def _weighted_square(residual: Array, weight: Array, covariance: Covariance) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
-    if covariance == "full":
-        return matmul((weight[:, None] * residual).T, residual)
-    return matmul(weight, residual**2)
-
-
-def _spread(mean: Array, overlap: Array, covariance: Covariance) -> Array:
-    """½ Σ_kl a_kl (μ_k − μ_l)(μ_k − μ_l)ᵀ, or its diagonal, for the overlap a of soft labels."""
-    classes = jnp.arange(mean.shape[0])
-    return 0.5 * jnp.sum(
-        lax.map(lambda k: _weighted_square(mean - mean[k][None], overlap[k], covariance), classes), axis=0
-    )
-
-
 def _ridge_unit(variance: Float[Array, " d"], mean: Float[Array, "classes d"]) -> Float[Array, " d"]:
     """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1.
 
@@ -321,11 +229,6 @@ def _ridge_unit(variance: Float[Array, " d"], mean: Float[Array, "classes d"]) -
     positive = jnp.where(varies, variance, 0.0)
     others = safe_divide(jnp.sum(positive), jnp.sum(varies.astype(mean.dtype)), 1.0)
     return jnp.where(varies, variance, others)
-
-
-def _diagonal(a: Array) -> Array:
-    """The diagonals of a stack of matrices, or the stack of diagonals itself."""
-    return a if a.ndim == 2 else jnp.diagonal(a, axis1=-2, axis2=-1)
 
 
 def _linear_scores(density: Gaussian | DiagonalGaussian, x: Array) -> Array:

@@ -37,10 +37,12 @@ def use_everything(estimator, x, y):
         jg.subtract(jg.merge(statistics, statistics), statistics)
 
 
-@pytest.mark.parametrize("estimator", [*[case.estimator for case in CASES], jg.LogisticRegression()])
-@pytest.mark.parametrize("kind", ["numpy", "jax"])
-def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, kind):
-    array, n = (np.asarray, 23) if kind == "numpy" else (jnp.asarray, 25)
+@pytest.mark.parametrize(
+    ("estimator", "array", "n"),
+    [(estimator, np.asarray, 23) for estimator in (*[case.estimator for case in CASES], jg.LogisticRegression())]
+    + [(jg.QDA(), jnp.asarray, 25), (jg.BernoulliNB(), jnp.asarray, 25)],
+)
+def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, array, n):
     x = np.random.default_rng(0).integers(0, 2, size=(n, D)).astype(np.float32)
     y = np.arange(n) % K
     use_everything(estimator, array(x), array(y))

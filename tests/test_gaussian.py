@@ -124,8 +124,7 @@ def test_digits_with_its_constant_pixels(covariance, shared, dtype):
 
 
 @each_form
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("few", [0, 1, 2])
+@pytest.mark.parametrize(("dtype", "few"), [(np.float32, 0), (np.float32, 1), (np.float32, 2), (np.float64, 2)])
 def test_digits_with_a_class_of_few_rows(covariance, shared, dtype, few):
     x, y = load_digits(return_X_y=True)
     keep = np.cumsum(y == 3) * (y == 3) <= few

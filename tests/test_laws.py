@@ -195,7 +195,7 @@ def test_gradients_through_fit_and_scores(case):
         return jnp.sum(jnp.sin(verb(jg.fit(estimator, x, y, num_classes=K, sample_weight=weight), points)))
 
     for verb, settings in (
-        (jg.log_posterior, {"order": 1}),
+        (jg.log_posterior, {"order": 1, "modes": ("fwd",)}),
         (jg.log_evidence, {"order": 2, "modes": ("rev",)}),
     ):
         function, arguments = partial(loss, verb), (jnp.asarray(x), jnp.ones(len(x)), leaves)
