@@ -229,7 +229,7 @@ def test_gradient_is_finite_where_float32_lifts_a_covariance():
     [
         (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr")),
         (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0)),
-        (jg.QDA(ridge=0.0), QuadraticDiscriminantAnalysis(solver="eigen")),
+        (jg.QDA(ridge=0.0), QuadraticDiscriminantAnalysis(store_covariance=True)),
     ],
 )
 def test_posterior_equals_scikit_learn(ours, theirs):
@@ -237,7 +237,7 @@ def test_posterior_equals_scikit_learn(ours, theirs):
     tolerance = 1e-6
     if isinstance(theirs, QuadraticDiscriminantAnalysis):
         # scikit-learn divides by N_k − 1 here; the comparison is with its own covariance put into our density.
-        theirs.set_params(store_covariance=True).fit(x, y)
+        theirs.fit(x, y)
         c = jg.Classifier(
             jnp.log(theirs.priors_), jg.Gaussian(theirs.means_, np.linalg.cholesky(np.stack(theirs.covariance_)))
         )
