@@ -6,9 +6,10 @@ x_j | y = k ~ Bernoulli(φ_kj), independently
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from jaxgen import inputs
 from jaxgen.counts import Counts
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.numerics import drop_impossible, mark_impossible, matmul, safe_divide, safe_log
+from jaxgen.numerics import drop_impossible, mark_impossible, matmul, nonnegative_or_nan, safe_divide, safe_log
 
 if TYPE_CHECKING:
     from jax import Array
@@ -104,15 +105,27 @@ class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
         """0 or 1, or any number that is binarised."""
         return _domain(self.binarize)
 
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        super().check()
+        if self.binarize is not None and not (
+            isinstance(self.binarize, (int, float)) and abs(self.binarize) < math.inf
+        ):
+            raise TypeError(f"BernoulliNB.binarize must be None or a finite Python number; found {self.binarize!r}.")
+
+    def accepts(self, statistics: Any) -> bool:
+        """Whether these are counts of presence."""
+        return isinstance(statistics, Counts) and statistics.binary
+
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
         """How many rows of each class contain each word."""
-        return Counts.of(_binarize(x, self.binarize), labels)
+        return Counts.of(_binarize(x, self.binarize), labels, binary=True)
 
     def density(self, statistics: Counts) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
         absent = statistics.class_weight.reshape(-1, 1).subtract(statistics.feature_sum).value
         present = jnp.maximum(statistics.feature_sum.value, 0.0)
-        alpha = jnp.asarray(self.alpha).astype(present.dtype)
+        alpha = nonnegative_or_nan(self.alpha, present.dtype)
         total = statistics.class_weight.value[:, None] + 2 * alpha
         log_present, log_absent = (safe_log(safe_divide(count + alpha, total, 0.5)) for count in (present, absent))
         return Bernoulli(log_present, log_absent, self.binarize)
@@ -123,4 +136,4 @@ def _domain(binarize: float | None) -> Domain:
 
 
 def _binarize(x: Array, threshold: float | None) -> Array:
-    return x if threshold is None else (x > threshold).astype(x.dtype)
+    return x if threshold is None else (x > float(threshold)).astype(x.dtype)

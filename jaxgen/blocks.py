@@ -25,6 +25,8 @@ _CPU_ELEMENTS = 2**18
 _ACCELERATOR_ELEMENTS = 2**26
 # Wide rows: merging a block costs one pass over the statistics, so a block must be worth many rows.
 _FEWEST_ROWS = 256
+# Long columns: a float32 sum of ones is exact up to 2^24, and digits of counts need a few bits more.
+_MOST_ROWS = 2**20
 
 
 class Mergeable(Protocol):
@@ -45,7 +47,7 @@ def fold(summarise: Callable[..., M], *data: Any, width: int, block_size: int | 
         summarise: from a block of rows to statistics.
         *data: pytrees of arrays that share their leading axis.
         width: elements that a row takes in the widest array of a block, to size the blocks by.
-        block_size: rows of a block; by default what suits the platform that runs the program.
+        block_size: rows of a block, at most 2^20; by default what suits the platform that runs the program.
     """
     return _on_platform(partial(_fold, summarise), data, width, block_size)
 
@@ -61,7 +63,7 @@ def _on_platform(function: Callable[..., Any], data: tuple[Any, ...], width: int
     """Call `function(*data, rows=…)` with the block size of the platform that the program is lowered for."""
     n = _num_rows(data)
     on_cpu, elsewhere = (
-        min(n, block_size or max(_FEWEST_ROWS, elements // width))
+        min(n, _MOST_ROWS, block_size or max(_FEWEST_ROWS, elements // width))
         for elements in (_CPU_ELEMENTS, _ACCELERATOR_ELEMENTS)
     )
     if on_cpu == elsewhere:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import blocks, inputs
-from jaxgen.numerics import safe_log, working_dtype
+from jaxgen.numerics import nonnegative_or_nan, safe_log, working_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,11 +88,19 @@ class Classifier(NamedTuple, Generic[D]):
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""
-        return self.density.scores(x) + self.log_prior[None]
+        return self._with_prior(self.density.scores(x))
 
     def log_joint(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k)."""
-        return self.density.log_likelihood(x) + self.log_prior[None]
+        return self._with_prior(self.density.log_likelihood(x))
+
+    def _with_prior(self, scores: Array) -> Array:
+        if scores.shape[-1] != self.log_prior.shape[0]:
+            raise ValueError(
+                f"log_prior must have one entry for each of the density's {scores.shape[-1]} classes; found shape "
+                f"{self.log_prior.shape}."
+            )
+        return scores + self.log_prior[None]
 
 
 class Scorer(Protocol):
@@ -186,7 +194,7 @@ def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float
     `prior_alpha` 0 is the maximum likelihood estimate, under which a class without data has prior 0 (log −inf); 1 is
     Laplace's rule. Without any data the prior is uniform, the limit prior_alpha → 0⁺.
     """
-    pseudo = class_weight + jnp.asarray(prior_alpha).astype(class_weight.dtype)
+    pseudo = class_weight + nonnegative_or_nan(prior_alpha, class_weight.dtype)
     total = jnp.sum(pseudo)
     share = jnp.where(total == 0, 1 / class_weight.shape[0], pseudo / jnp.where(total == 0, 1.0, total))
     return safe_log(share)
@@ -226,14 +234,15 @@ def _score(function: Callable[[Any, Array], Array], c: Any, x: Any) -> Any:
     if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     x = inputs.check_points(x, c.num_features)
-    _check_single(c)
+    check_single(c)
     result, bad = _score_program(function, c, x)
     if not inputs.is_traced(bad, x) and bad:
         inputs.raise_for_values(jnp.atleast_2d(x), c.domain)
     return result
 
 
-def _check_single(c: Any) -> None:
+def check_single(c: Any) -> None:
+    """Raise for a stack of classifiers, which only vmap takes apart."""
     shape = jnp.shape(c.log_prior if isinstance(c, Classifier) else c.bias)
     if len(shape) != 1:
         raise ValueError(
@@ -244,7 +253,7 @@ def _check_single(c: Any) -> None:
 
 @partial(jax.jit, static_argnums=0)
 def _score_program(function: Callable[[Any, Array], Array], c: Any, x: Array) -> tuple[Array, Array]:
-    """The answer, and whether a value of x was outside the classifier's domain or made a score NaN."""
+    """The answer, and whether a value of x was outside the classifier's domain."""
     with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
         dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
     c = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
@@ -258,5 +267,6 @@ def _score_program(function: Callable[[Any, Array], Array], c: Any, x: Array) ->
             result = jnp.where(valid.reshape(-1, *(1,) * (result.ndim - 1)), result, jnp.nan)
         return result, ~valid
 
-    result, bad = blocks.map_rows(rows, jnp.atleast_2d(x), width=max(x.shape[-1], num_classes))
+    # Residuals of a row from the means of all classes are the widest thing that a density makes of it.
+    result, bad = blocks.map_rows(rows, jnp.atleast_2d(x), width=x.shape[-1] * num_classes)
     return (result[0] if x.ndim == 1 else result), jnp.any(bad)

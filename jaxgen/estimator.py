@@ -83,13 +83,17 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> S:
         """The statistics of one block of rows.
 
-        x is in the working dtype. A row of weight 0 may hold anything, NaN included, and must leave no trace. Only the
-        estimator's static fields may be used: hyperparameters enter in `density`.
+        x is in the working dtype; what rows of weight 0 held outside the domain has been blanked. Only the estimator's
+        static fields may be used: hyperparameters enter in `density`.
         """
 
     @abc.abstractmethod
     def density(self, statistics: S) -> D:
         """The class-conditional density that the statistics and the hyperparameters give; pure."""
+
+    @abc.abstractmethod
+    def accepts(self, statistics: Any) -> bool:
+        """Whether the statistics are of the kind that `summarise` makes; by types and shapes alone."""
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
@@ -142,6 +146,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check()
+        if not self.accepts(statistics):
+            raise TypeError(
+                f"statistics must be those that an estimator of this structure makes, {self}; found "
+                f"{jax.tree.map(jax.typeof, statistics)}. Make them with its own statistics(x, y)."
+            )
         classifier, bad = _estimate_program(self, statistics)
         if not inputs.is_traced(bad) and bad:
             raise ValueError(self.explain(classifier.density))
@@ -158,8 +167,8 @@ def _statistics_program(
 
     def summarise(x: Array, labels: Labels) -> Any:
         x, labels = x.astype(dtype), labels.prepare(dtype)
-        absent = labels.row_weight == 0
-        valid = jnp.all(domain.contains(x) | absent[:, None]) & rows_are_valid(labels)
+        x, labels, valid = inputs.blank_absent(x, labels, domain)
+        valid &= rows_are_valid(labels)
         statistics: Any = structure.summarise(x, labels)
         weight = statistics.class_weight
         # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
@@ -173,11 +182,11 @@ def _statistics_program(
 
 @jax.jit
 def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
-    """The classifier, and whether any of its leaves is NaN."""
+    """The classifier, and whether any of its leaves is NaN or +∞."""
     classifier = Classifier(
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
     )
-    return classifier, ~_all_leaves(lambda leaf: ~jnp.isnan(leaf), classifier)
+    return classifier, ~_all_leaves(lambda leaf: leaf < jnp.inf, classifier)
 
 
 def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:

@@ -113,6 +113,7 @@ def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[
 
     Raises:
         ValueError: for hyperparameters out of range or a singular covariance.
+        TypeError: for statistics that another kind of estimator made.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -122,6 +123,8 @@ def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[
         >>> print(f"{np.exp(smoothed.density.log_present[1, 0]):.2f} {np.exp(exact.density.log_present[1, 0]):.2f}")
         0.25 0.00
     """
+    if not isinstance(estimator, GenerativeEstimator):
+        raise TypeError(f"estimator must be a generative one, such as jaxgen.LDA(); found {estimator!r}.")
     return estimator.estimate(statistics)
 
 
@@ -138,7 +141,7 @@ def merge(a: S, b: S) -> S:
         >>> import numpy as np, jaxgen as jg
         >>> x, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
         >>> first, second = (jg.LDA().statistics(x[i], y[i]) for i in (slice(2), slice(2, 4)))
-        >>> jg.merge(first, second).mean.tolist()
+        >>> jg.merge(first, second).mean.value.tolist()
         [[2.0, 3.0], [4.0, 5.0]]
     """
     _check_alike("merge", a, b)
@@ -175,6 +178,10 @@ def _check_alike(verb: str, a: Any, b: Any) -> None:
             f"{type(b).__name__}."
         )
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        if left.dtype != right.dtype:
+            raise ValueError(
+                f"{verb} takes statistics of one dtype; found {left.dtype} and {right.dtype}. Give both batches in one."
+            )
         if left.shape != right.shape:
             raise ValueError(
                 f"{verb} takes statistics of the same classes and features; found {jax.tree_util.keystr(path)} of "

@@ -19,7 +19,15 @@ import numpy as np
 from jaxgen import inputs
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.moments import Moments, diagonal
-from jaxgen.numerics import cholesky_or_nan, einsum, inverse_factor, matmul, safe_divide, with_diagonal
+from jaxgen.numerics import (
+    cholesky_or_nan,
+    einsum,
+    inverse_factor,
+    matmul,
+    nonnegative_or_nan,
+    safe_divide,
+    with_diagonal,
+)
 
 if TYPE_CHECKING:
     from typing import Any
@@ -167,13 +175,22 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if not isinstance(self.shared, bool):
             raise TypeError(f"GDA.shared must be True or False, a Python bool; found {self.shared!r}.")
 
+    def accepts(self, statistics: Any) -> bool:
+        """Whether these are moments with a scatter of this form."""
+        if not isinstance(statistics, Moments):
+            return False
+        covariances = 1 if self.shared else statistics.class_weight.high.shape[0]
+        return statistics.scatter.ndim == (3 if self.covariance == "full" else 2) and (
+            statistics.scatter.shape[0] == covariances
+        )
+
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
         return Moments.of(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:
         """Maximum likelihood, with the ridge."""
-        class_weight, mean, scatter = statistics.class_weight.value, statistics.mean, statistics.scatter
+        class_weight, mean, scatter = statistics.class_weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(class_weight)
         pooled_mean = safe_divide(jnp.sum(class_weight[:, None] * mean, axis=0), total)
         mean = jnp.where(class_weight[:, None] > 0, mean, pooled_mean[None])
@@ -181,8 +198,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         covariance = pooled
         if not self.shared:
             covariance = safe_divide(scatter, class_weight.reshape(-1, *(1,) * (scatter.ndim - 1)), pooled)
-        ridge = jnp.asarray(self.ridge).astype(mean.dtype) * _ridge_unit(diagonal(pooled)[0], mean)
-        variance = diagonal(covariance) + ridge[None]
+        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * _ridge_unit(_resolved(pooled, mean)[0])
+        variance = _resolved(covariance, mean) + ridge[None]
         if self.covariance == "full":
             regularised = jnp.asarray(self.ridge) > 0
             return Gaussian(mean, cholesky_or_nan(with_diagonal(covariance, variance), regularised))
@@ -193,6 +210,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def explain(self, density: Gaussian | DiagonalGaussian) -> str:
         """Which class has a singular covariance, and the remedy."""
         factor = density.cholesky if isinstance(density, Gaussian) else density.scale
+        if np.isinf(np.asarray(factor)).any():
+            return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
         singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
         if not singular.any():
             return super().explain(density)
@@ -219,15 +238,19 @@ def GaussianNB(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N
     return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha)
 
 
-def _ridge_unit(variance: Float[Array, " d"], mean: Float[Array, "classes d"]) -> Float[Array, " d"]:
-    """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1.
+def _resolved(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
+    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant."""
+    rounding = 0.25 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
+    variance = diagonal(covariance)
+    if variance.shape[0] == 1:
+        rounding = jnp.max(rounding, axis=0, keepdims=True)
+    return jnp.where(variance > rounding**2, variance, 0.0)
 
-    A standard deviation within two rounding errors of the mean is one of a constant: rounding alone produces it.
-    """
-    resolution = 2 * jnp.finfo(mean.dtype).eps * jnp.max(jnp.abs(mean), axis=0)
-    varies = variance > resolution**2
-    positive = jnp.where(varies, variance, 0.0)
-    others = safe_divide(jnp.sum(positive), jnp.sum(varies.astype(mean.dtype)), 1.0)
+
+def _ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1."""
+    varies = variance > 0
+    others = safe_divide(jnp.sum(variance), jnp.sum(varies.astype(variance.dtype)), 1.0)
     return jnp.where(varies, variance, others)
 
 

@@ -61,8 +61,16 @@ def is_traced(*trees: Any) -> bool:
 
 def as_array(name: str, value: Any) -> AnyArray:
     """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
-    array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
-    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool) or jnp.iscomplexobj(array):
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must not be a masked array, whose mask would be lost. Give masked rows sample_weight 0."
+        )
+    try:
+        array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a rectangular array; found {type(value).__name__}: {error}") from None
+    real = jnp.issubdtype(array.dtype, jnp.number) and not jnp.issubdtype(array.dtype, jnp.complexfloating)
+    if not (real or array.dtype == bool) or array.dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
             "Encode strings and categories as numbers, split complex numbers into two features, and convert other "
@@ -71,9 +79,16 @@ def as_array(name: str, value: Any) -> AnyArray:
     return array
 
 
+def as_numbers(name: str, value: Any) -> AnyArray:
+    """`value` as an array of features or weights; 64-bit integers that JAX would wrap into 32 bits become floats."""
+    array = as_array(name, value)
+    wraps = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype.itemsize == 8
+    return array.astype(np.float32) if wraps and not jax.config.read("jax_enable_x64") else array
+
+
 def check_rows(x: Any) -> AnyArray:
     """x as an (n, d) array with at least one row and one feature."""
-    x = as_array("x", x)
+    x = as_numbers("x", x)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(
             f"x must have shape (n, d) with at least one row and one feature; found {x.shape}. "
@@ -84,7 +99,7 @@ def check_rows(x: Any) -> AnyArray:
 
 def check_points(x: Any, num_features: int) -> AnyArray:
     """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
-    x = as_array("x", x)
+    x = as_numbers("x", x)
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
         raise ValueError(
             f"x must have shape ({num_features},) or (n, {num_features}), the features of the classifier; found "
@@ -110,7 +125,7 @@ def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) ->
 
 def check_weight(n: int, sample_weight: Any) -> AnyArray:
     """One finite weight of zero or more for each row."""
-    weight = as_array("sample_weight", sample_weight)
+    weight = as_numbers("sample_weight", sample_weight)
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must have shape ({n},), one weight a row of x; found {weight.shape}.")
     if not is_traced(weight):
@@ -130,7 +145,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 "num_classes cannot be inferred from y under a trace (jit, vmap, grad); found None. "
                 "Give it: num_classes=K."
             )
-        num_classes = int(np.max(np.asarray(y))) + 1 if y.size else 1
+        num_classes = max(int(np.max(np.asarray(y))) + 1, 1) if y.size else 1
     num_classes = _check_num_classes(num_classes)
     if not is_traced(y):
         labels = np.asarray(y)
@@ -183,18 +198,34 @@ def check_hyperparameters(estimator: Any) -> None:
     """Every hyperparameter that is a leaf is one finite number, 0 or more."""
     kind = type(estimator).__name__
     for field in dataclasses.fields(estimator):
-        value = getattr(estimator, field.name)
-        if field.metadata.get("static") or value is None or is_traced(value):
+        value: Any = getattr(estimator, field.name)
+        if field.metadata.get("static") or (field.default is None and getattr(estimator, field.name) is None):
+            continue
+        if is_traced(value) and np.ndim(value) == 0:
             continue
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
             raise TypeError(
                 f"{kind}.{field.name} must be one real number, 0 or more; found {value!r}. "
                 f"To try several at once, jax.vmap over the estimator."
             ) from None
         if not 0 <= number < math.inf:
             raise ValueError(f"{kind}.{field.name} must be finite and 0 or more; found {number}.")
+
+
+def blank_absent(x: Array, labels: Labels, domain: Domain) -> tuple[Array, Labels, Array]:
+    """The rows with zeros where a row of weight 0 holds what may not be summed; and whether all others are valid.
+
+    Such a row is dropped from the labels, so that no derivative reaches its weight. What other absent rows hold stays:
+    their weight has a derivative.
+    """
+    contained = domain.contains(x)
+    absent = labels.row_weight == 0
+    # Zero times the square of a value must be zero, which it is not where the square overflows.
+    unsummable = absent[:, None] & ~(contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2))
+    valid = jnp.all(contained | absent[:, None])
+    return jnp.where(unsummable, 0.0, x), labels.drop(jnp.any(unsummable, axis=1)), valid
 
 
 def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:

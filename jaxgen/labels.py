@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxgen.numerics import einsum, matmul, safe_divide
+from jaxgen.numerics import einsum
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -39,7 +39,8 @@ class HardLabels:
     def prepare(self, dtype: np.dtype) -> HardLabels:
         """The same labels ready for sums in `dtype`; a present row whose class does not exist gets the weight NaN."""
         index = jnp.asarray(self.index)
-        index = index.astype(jnp.int32) if index.dtype == bool else index
+        if index.dtype.itemsize < 4:  # K itself may not fit
+            index = index.astype(jnp.int32)
         exists = (index >= 0) & (index < self.num_classes)
         weight = jnp.ones(index.shape, dtype) if self.weight is None else jnp.asarray(self.weight).astype(dtype)
         weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
@@ -59,8 +60,12 @@ class HardLabels:
         return einsum("nk,n...->k...", self.dense(), values)
 
     def expand(self, table: Float[Array, "classes ..."]) -> Float[Array, "n ..."]:
-        """Σ_k r_ik t_k / Σ_k r_ik: each row's own entry of a table of classes."""
+        """Each row's own entry of a table of classes."""
         return table[self.index]
+
+    def drop(self, rows: Bool[Array, " n"]) -> HardLabels:
+        """The same labels with some rows absent."""
+        return dataclasses.replace(self, weight=jnp.where(rows, 0.0, self.row_weight))
 
     def dense(self) -> Float[Array, "n classes"]:
         """r_ik as a matrix."""
@@ -69,10 +74,6 @@ class HardLabels:
     def responsibility(self, k: Int[Array, ""]) -> Float[Array, " n"]:
         """r_ik of one class."""
         return jnp.where(self.index == k.astype(jnp.int32), self.row_weight, 0.0)
-
-    def overlap(self) -> None:
-        """How much the classes share rows: not at all."""
-        return
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=())
@@ -93,7 +94,8 @@ class SoftLabels:
         responsibilities = jnp.asarray(self.responsibilities).astype(dtype)
         if self.weight is not None:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]
-            responsibilities = jnp.where(weight == 0, 0.0, weight * responsibilities)
+            absent = (weight == 0) & ~(jnp.abs(responsibilities) < jnp.inf)
+            responsibilities = weight * jnp.where(absent, 0.0, responsibilities)
         # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
         valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
         return SoftLabels(jnp.where(valid, responsibilities, jnp.nan), None)
@@ -107,9 +109,9 @@ class SoftLabels:
         """Σ_i r_ik v_i."""
         return einsum("nk,n...->k...", self.responsibilities, values)
 
-    def expand(self, table: Float[Array, "classes ..."]) -> Float[Array, "n ..."]:
-        """Σ_k r_ik t_k / Σ_k r_ik: each row's expected entry of a table of classes."""
-        return einsum("nk,k...->n...", self._shares, table)
+    def drop(self, rows: Bool[Array, " n"]) -> SoftLabels:
+        """The same labels with some rows absent."""
+        return dataclasses.replace(self, responsibilities=jnp.where(rows[:, None], 0.0, self.responsibilities))
 
     def dense(self) -> Float[Array, "n classes"]:
         """r_ik as a matrix."""
@@ -118,14 +120,6 @@ class SoftLabels:
     def responsibility(self, k: Int[Array, ""]) -> Float[Array, " n"]:
         """r_ik of one class."""
         return jnp.take(jnp.asarray(self.responsibilities), k, axis=1)
-
-    def overlap(self) -> Float[Array, "classes classes"]:
-        """Σ_i r_ik r_il / Σ_m r_im: how much each pair of classes shares rows."""
-        return matmul(jnp.asarray(self.responsibilities).T, self._shares)
-
-    @property
-    def _shares(self) -> Float[Array, "n classes"]:
-        return safe_divide(jnp.asarray(self.responsibilities), self.row_weight[:, None])
 
 
 Labels: TypeAlias = HardLabels | SoftLabels

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import inputs
-from jaxgen.classify import Classifier
+from jaxgen.classify import Classifier, check_single
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
         return c
     if not isinstance(c, Classifier):
         raise TypeError(f"to_linear takes a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
+    check_single(c)
     linear, finite = _linear_program(c)
     if linear is None:
         raise TypeError(

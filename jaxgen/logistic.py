@@ -19,8 +19,9 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 
 from jaxgen import inputs
+from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, safe_divide, working_dtype
+from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +40,9 @@ class Report(NamedTuple):
         converged: whether the gradient is below the tolerance, at a finite optimum.
         steps: iterations of the optimiser.
         gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features.
-        separable: whether a hyperplane separates the classes and nothing holds the weights: with l2 = 0 no finite
-            optimum exists, and training stops as soon as that is certain.
+        separable: whether hyperplanes separate the classes, wholly or in part, and nothing holds the weights: with
+            l2 = 0 no finite optimum exists, or none that the dtype can tell from that. Training stops as soon as all
+            rows are separated.
     """
 
     converged: Bool[Array, ""]
@@ -67,11 +69,17 @@ class _Problem(NamedTuple):
     responsibilities: Float[Array, "n classes"]
     total: Float[Array, ""]
     decay: Float[Array, " d"]
+    occurs: Bool[Array, " classes"]
+
+    def logits(self, parameters: _Parameters) -> Float[Array, "n classes"]:
+        """Log odds; a class without data is impossible."""
+        logits = matmul(self.x, parameters.weights) + parameters.bias[None]
+        return jnp.where(self.occurs[None], logits, -jnp.inf)
 
     def loss(self, parameters: _Parameters) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
-        logits = matmul(self.x, parameters.weights) + parameters.bias[None]
-        loss = -jnp.sum(self.responsibilities * jax.nn.log_softmax(logits, axis=-1)) / self.total
+        log_posterior = jax.nn.log_softmax(self.logits(parameters), axis=-1)
+        loss = -jnp.sum(self.responsibilities * jnp.where(self.occurs[None], log_posterior, 0.0)) / self.total
         penalty = 0.5 * jnp.sum(self.decay[:, None] * parameters.weights**2)
         # A constant added to all classes changes no probability. This keeps it at zero, and the optimum where it is.
         gauge = jnp.mean(parameters.bias) ** 2 + jnp.sum(jnp.mean(parameters.weights, axis=1) ** 2)
@@ -135,8 +143,8 @@ class LogisticRegression:
         if not inputs.is_traced(report) and not report.converged:
             if report.separable:
                 statement = (
-                    "a hyperplane separates the classes and l2 = 0: the likelihood has no finite maximum, the weights "
-                    "would grow for ever. Training stopped at a separating hyperplane; set l2 > 0"
+                    "a hyperplane separates the classes, or some of the rows, and l2 = 0: the likelihood has no finite "
+                    "maximum, the weights would grow for ever. Set l2 > 0"
                 )
             else:
                 statement = (
@@ -190,7 +198,8 @@ def train(
     estimator.check()
     rows = inputs.check_rows(x)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
-    classifier, report, no_weight = _train_program(estimator, rows, labels)
+    may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 == 0)
+    classifier, report, no_weight = _train_program(estimator, rows, labels, may_escape=may_escape)
     if not inputs.is_traced(report):
         if no_weight:
             raise ValueError(
@@ -203,34 +212,40 @@ def train(
     return classifier, report
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="may_escape")
 def _train_program(
-    estimator: LogisticRegression, x: Array, labels: Labels
+    estimator: LogisticRegression, x: Array, labels: Labels, *, may_escape: bool
 ) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
+    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
     responsibilities = labels.dense()
     weight = labels.row_weight
-    x = jnp.where((weight > 0)[:, None], x.astype(dtype), 0.0)
     total = jnp.sum(weight)
+    occurs = jnp.sum(responsibilities, axis=0) > 0
     k = labels.num_classes
 
     # Curvature of the mean loss at zero weights, where every class has probability 1/K: variance · (K − 1)/K².
     center = safe_divide(matmul(weight, x), total)
-    centred = jnp.where((weight > 0)[:, None], x - center[None], 0.0)
+    centred = x - center[None]
     variance = safe_divide(matmul(weight, centred**2), total)
     # The symmetric binary softmax, W = [−w/2, w/2], has ‖W‖² = ½‖w‖²: the same penalty on w is twice as strong on W.
-    l2 = jnp.asarray(estimator.l2).astype(dtype) * (2 if k == 2 else 1)
+    l2 = nonnegative_or_nan(estimator.l2, dtype) * (2 if k == 2 else 1)
     decay = safe_divide(l2, total)
     curvature = variance * max(k - 1, 1) / k**2 + decay
     unit = jnp.sqrt(jnp.where(curvature > 0, curvature, 1.0))
-    problem = _Problem(centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2)
+    valid &= rows_are_valid(labels) & jnp.all(jnp.isfinite(unit)) & (l2 >= 0)
+    problem = _Problem(
+        centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2, occurs
+    )
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
     # Below log 2 per lightest row, in all, every row has probability above ½: the classes are separated.
     lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
-    separated = jnp.where(l2 == 0, jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf)
+    separated = jnp.where(
+        (l2 == 0) & (jnp.sum(occurs) > 1), jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf
+    )
 
     start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
     solution, (norm, value, steps) = lax.custom_root(
@@ -243,9 +258,14 @@ def _train_program(
         has_aux=True,
     )
     separable = value < separated
+    if may_escape:
+        separable |= (l2 == 0) & _escapes(problem, solution)
     report = Report((norm <= tolerance) & ~separable, steps.astype(jnp.int32), norm, separable)
     weights = solution.weights / unit[:, None]
-    return LinearClassifier(weights, solution.bias - matmul(center, weights)), report, total == 0
+    bias = jnp.where(occurs, solution.bias - matmul(center, weights), -jnp.inf)
+    poison = jnp.where(valid, 1.0, jnp.nan)
+    report = report._replace(gradient_norm=poison * norm, converged=report.converged & valid)
+    return LinearClassifier(poison * weights, poison * bias), report, total == 0
 
 
 def _minimise(
@@ -285,6 +305,20 @@ def _minimise(
     carry = (start, optimizer.init(start), value, gradient, jnp.zeros((), value.dtype))
     parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
     return parameters, (optax.tree.norm(gradient), value, steps)
+
+
+def _escapes(problem: _Problem, solution: _Parameters) -> Array:
+    """Whether the optimum lies at infinity, along a direction that separates some of the rows.
+
+    There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,
+    however small the gradient. At a finite optimum that was reached it moves nothing.
+    """
+    problem, solution = lax.stop_gradient((problem, solution))
+    gradient, hessian = jax.linearize(jax.grad(problem.loss), solution)
+    step, _ = cg(hessian, gradient, tol=1e-4, maxiter=1000)
+    moves = matmul(problem.x, step.weights) + step.bias[None]
+    present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None] & problem.occurs[None]
+    return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25
 
 
 def _solve_linear(hessian: Callable[[_Parameters], _Parameters], cotangent: _Parameters) -> _Parameters:

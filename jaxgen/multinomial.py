@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jax.scipy.special import gammaln
 from jaxgen import inputs
 from jaxgen.counts import Counts
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.numerics import drop_impossible, mark_impossible, matmul, safe_divide, safe_log
+from jaxgen.numerics import drop_impossible, mark_impossible, matmul, nonnegative_or_nan, safe_divide, safe_log
 
 if TYPE_CHECKING:
     from jax import Array
@@ -89,13 +89,17 @@ class MultinomialNB(GenerativeEstimator[Counts, Multinomial]):
         """Counts."""
         return inputs.COUNTS
 
+    def accepts(self, statistics: Any) -> bool:
+        """Whether these are counts."""
+        return isinstance(statistics, Counts) and not statistics.binary
+
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
         """How often each class uses each word."""
-        return Counts.of(x, labels)
+        return Counts.of(x, labels, binary=False)
 
     def density(self, statistics: Counts) -> Multinomial:
         """Smoothed frequencies of the words."""
         count = jnp.maximum(statistics.feature_sum.value, 0.0)
-        pseudo = count + jnp.asarray(self.alpha).astype(count.dtype)
+        pseudo = count + nonnegative_or_nan(self.alpha, count.dtype)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))

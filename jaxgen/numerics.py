@@ -73,13 +73,16 @@ class Total:
         rounded = high + low
         return Total(rounded, low - (rounded - high))
 
+    def __neg__(self) -> Total:
+        return Total(-self.high, -self.low)
+
     def subtract(self, part: Total) -> Total:
         """What remains when `part`, which was merged into this total, is taken away.
 
         Whole numbers subtract exactly. Fractions were rounded when they were summed, so a remainder below 8 eps of the
         total is noise and becomes zero, and so does a negative one.
         """
-        rest = self.merge(Total(-part.high, -part.low))
+        rest = self.merge(-part)
         whole = (self.high == jnp.round(self.high)) & (self.low == jnp.round(self.low))
         whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
         noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
@@ -91,6 +94,12 @@ def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float =
     """`numerator / denominator`, and `otherwise` where the denominator is zero, with finite gradients in both cases."""
     zero = denominator == 0
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
+
+
+def nonnegative_or_nan(value: Array | float, dtype: np.dtype) -> Array:
+    """A hyperparameter in the working dtype; NaN where it is negative, which only a trace lets through."""
+    value = jnp.asarray(value).astype(dtype)
+    return jnp.where(value >= 0, value, jnp.nan)
 
 
 def safe_log(x: Array) -> Array:

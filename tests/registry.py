@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
@@ -24,13 +26,19 @@ stats: Any = scipy.stats  # its stubs know less than it does
 class Case:
     """An estimator and its oracle.
 
-    `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters.
+    `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters; `mle` are the
+    hyperparameters of the maximum likelihood estimate; `unconstrained(density)` maps any values of the parameters to
+    allowed ones and leaves allowed ones as they are.
     """
 
     name: str
     estimator: jg.GenerativeEstimator
     draw: Callable[[np.random.Generator, int], np.ndarray]
     log_density: Callable[[Any, int, np.ndarray], float]
+    mle: dict[str, float]
+    unconstrained: Callable[[Any], Any]
+    linear: bool
+    continuous: bool
 
     def data(self, n: int = 60, seed: int = 0, dtype: Any = np.float64) -> tuple[np.ndarray, np.ndarray]:
         """Rows and labels; every class occurs."""
@@ -68,13 +76,39 @@ def _multinomial(density: Any, k: int, x: np.ndarray) -> float:
     return stats.multinomial(int(x.sum()), np.exp(np.asarray(density.log_probability[k]))).logpmf(x)
 
 
+def _simplex(logs: Any) -> Any:
+    return jax.nn.log_softmax(logs, axis=-1)
+
+
+def _lower(density: Any) -> Any:
+    return density._replace(cholesky=jnp.tril(density.cholesky))
+
+
+def _probabilities(density: Any) -> Any:
+    both = _simplex(jnp.stack([density.log_present, density.log_absent], axis=-1))
+    return jg.Bernoulli(both[..., 0], both[..., 1])
+
+
+_FULL = {"draw": _reals, "log_density": _full, "mle": {"ridge": 0.0}, "unconstrained": _lower, "continuous": True}
+_DIAGONAL = {**_FULL, "log_density": _diagonal, "unconstrained": lambda density: density}
+_COUNTING = {"mle": {"alpha": 0.0}, "linear": True, "continuous": False}
+
 CASES = [
-    Case("LDA", jg.LDA(), _reals, _full),
-    Case("QDA", jg.QDA(), _reals, _full),
-    Case("GaussianNB", jg.GaussianNB(), _reals, _diagonal),
-    Case("diagonal LDA", jg.GDA("diagonal", shared=True), _reals, _diagonal),
-    Case("spherical LDA", jg.GDA("spherical", shared=True), _reals, _diagonal),
-    Case("spherical QDA", jg.GDA("spherical", shared=False), _reals, _diagonal),
-    Case("BernoulliNB", jg.BernoulliNB(), _bits, _bernoulli),
-    Case("MultinomialNB", jg.MultinomialNB(), _counts, _multinomial),
+    Case("LDA", jg.LDA(), linear=True, **_FULL),
+    Case("QDA", jg.QDA(), linear=False, **_FULL),
+    Case("GaussianNB", jg.GaussianNB(), linear=False, **_DIAGONAL),
+    Case("diagonal LDA", jg.GDA("diagonal", shared=True), linear=True, **_DIAGONAL),
+    Case("spherical LDA", jg.GDA("spherical", shared=True), linear=True, **_DIAGONAL),
+    Case("spherical QDA", jg.GDA("spherical", shared=False), linear=False, **_DIAGONAL),
+    Case(
+        "BernoulliNB", jg.BernoulliNB(), draw=_bits, log_density=_bernoulli, unconstrained=_probabilities, **_COUNTING
+    ),
+    Case(
+        "MultinomialNB",
+        jg.MultinomialNB(),
+        draw=_counts,
+        log_density=_multinomial,
+        unconstrained=lambda density: jg.Multinomial(_simplex(density.log_probability)),
+        **_COUNTING,
+    ),
 ]

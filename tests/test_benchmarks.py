@@ -61,8 +61,9 @@ def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, t
 
 
 def test_no_folder_for_json(monkeypatch, tmp_path, capsys):
-    assert run(monkeypatch, "--json", tmp_path / "nowhere" / "out.json") == 2
-    assert "no folder" in capsys.readouterr().err
+    for path in (tmp_path / "nowhere" / "out.json", tmp_path):
+        assert run(monkeypatch, "--json", path) == 2
+        assert "is no file in an existing folder" in capsys.readouterr().err
 
 
 def test_the_split_is_the_same_every_time_and_the_vocabulary_is_of_the_training_messages(tmp_path):

@@ -73,7 +73,7 @@ def programs(case):
     yield "subtract", jg.subtract, (statistics, statistics)
     for verb in (jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict):
         yield verb.__name__, verb, (c, x)
-    if case.name not in ("QDA", "GaussianNB", "spherical QDA"):
+    if case.linear:
         yield "to_linear", jg.to_linear, (c,)
     yield "gradient", jax.grad(lambda x: jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, y), x))), (x,)
 

@@ -177,6 +177,14 @@ def test_counts_that_outgrow_float32_within_a_block_are_exact():
     np.testing.assert_array_equal(statistics.feature_sum.exact(), [[300 * (2**20 + 1)]])
 
 
+def test_counts_of_a_large_block_are_exact_to_the_last_digit():
+    x = np.random.default_rng(0).integers(0, 2048, size=(200_000, 1)) * 2 + 1
+    y = np.arange(200_000) % 2
+    for block_size in (None, 2**24):
+        statistics = jg.MultinomialNB().statistics(x.astype(np.float32), y, block_size=block_size)
+        np.testing.assert_array_equal(statistics.feature_sum.exact()[:, 0], [x[y == k].sum() for k in (0, 1)])
+
+
 def test_counts_pass_two_to_the_31():
     x = np.full((1024, 1), 2**23 - 1, np.int32)
     statistics = jg.MultinomialNB().statistics(x.astype(np.float32), np.zeros(1024, int))

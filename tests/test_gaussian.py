@@ -188,6 +188,22 @@ def test_statistics_of_nothing_give_a_uniform_prior_and_no_nan():
     assert np.isfinite(jg.log_evidence(c, x)).all()
 
 
+@pytest.mark.parametrize("estimator", [jg.QDA(ridge=0.0), jg.GaussianNB(ridge=0.0)])
+def test_a_class_far_away_costs_the_others_no_digits_in_float32(estimator):
+    y = np.arange(2000) % 3
+    x = (np.random.default_rng(0).normal(size=(2000, 3)) + np.where(y == 0, 1e7, 0.0)[:, None]).astype(np.float32)
+    single, double = (jg.fit(estimator, x.astype(dtype), y) for dtype in (np.float32, np.float64))
+    np.testing.assert_allclose(covariances(single)[1:], covariances(double)[1:], rtol=1e-4, atol=1e-5)
+
+
+def test_float32_does_not_drift_over_thousands_of_merges():
+    x = (np.random.default_rng(0).normal(size=(20_000, 2)) + 1e5).astype(np.float32)
+    y = np.zeros(20_000, int)
+    single = jg.GaussianNB(ridge=0.0).statistics(x, y, block_size=5)
+    np.testing.assert_allclose(single.mean.exact()[0], x.astype(np.float64).mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(single.scatter[0] / 20_000, x.astype(np.float64).var(axis=0), rtol=1e-4)
+
+
 def test_class_weights_count_past_two_to_the_24_in_float32():
     statistics = jg.LDA().statistics(np.arange(8, dtype=np.float32)[:, None], np.arange(8) % 2)
     for _ in range(23):
@@ -260,6 +276,12 @@ def test_overflow_is_an_error_and_not_an_answer():
     x = np.array([[1e25], [2e25], [3e25]], np.float32)
     with pytest.raises(ValueError, match=r"statistics of x are not finite.*Rescale"):
         jg.fit(jg.GaussianNB(), x, np.array([0, 0, 1]))
+
+
+def test_overflow_of_a_sum_of_variances_is_an_error():
+    x, y = load_digits(return_X_y=True)
+    with pytest.raises(ValueError, match=r"overflow"):
+        jg.fit(jg.GaussianNB(), (x * 1e17).astype(np.float32), y)
 
 
 def test_named_forms():

@@ -1,5 +1,8 @@
 """Each bad input gets its error: the argument, what was expected, what was found, the remedy."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,6 +63,15 @@ BAD_FITS = {
     "logistic without weight": (
         jg.LogisticRegression(), X, Y, {"sample_weight": 0 * Y}, ValueError, r"weights of all rows are zero"),
     "logistic label": (jg.LogisticRegression(), X, Y - 1, {}, ValueError, r"y must hold labels in"),
+    "masked array": (jg.LDA(), np.ma.masked_array(X, X > 3), Y, {}, TypeError, r"x must not be a masked array"),
+    "ragged lists": (jg.LDA(), [[1.0], [1.0, 2.0]], [0, 1], {}, ValueError, r"x must be a rectangular array"),
+    "long double": (jg.LDA(), X.astype(np.longdouble), Y, {}, TypeError, r"x must be a real numeric array"),
+    "all labels negative": (jg.LDA(), X, 0 * Y - 1, {}, ValueError, r"y must hold labels in \[0, 1\); found -1"),
+    "no alpha": (jg.BernoulliNB(alpha=None), BITS, Y, {}, TypeError, r"alpha must be one real number.*None"),
+    "binarize by name": (jg.BernoulliNB(binarize="x"), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
+    "binarize NaN": (jg.BernoulliNB(binarize=np.nan), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
+    "overflow in logistic": (
+        jg.LogisticRegression(), 1e200 * X, Y, {}, ValueError, r"statistics of x are not finite.*Rescale"),
     "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's"),
     "no estimator": ("LDA", X, Y, {}, TypeError, r"estimator must be one of jaxgen's.*found 'LDA'"),
 }  # fmt: skip
@@ -140,6 +152,58 @@ def test_statistics_of_different_kinds_do_not_merge():
 def test_block_size():
     with pytest.raises(ValueError, match="block_size must be a positive integer or None; found 0"):
         jg.LDA().statistics(X, Y, block_size=0)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "statistics"),
+    [
+        (jg.QDA(), jg.LDA().statistics(X, Y)),
+        (jg.LDA(), jg.GaussianNB().statistics(X, Y)),
+        (jg.LDA(), jg.BernoulliNB().statistics(BITS, Y)),
+        (jg.BernoulliNB(), jg.MultinomialNB().statistics(X, Y)),
+        (jg.MultinomialNB(), None),
+    ],
+)
+def test_estimate_takes_the_statistics_of_its_own_structure(estimator, statistics):
+    with pytest.raises(TypeError, match="statistics must be those that an estimator of this structure makes"):
+        jg.estimate(estimator, statistics)
+    with pytest.raises(TypeError, match="estimator must be a generative one"):
+        jg.estimate(jg.LogisticRegression(), statistics)  # pyright: ignore[reportArgumentType]
+
+
+def test_statistics_of_two_dtypes_do_not_merge():
+    with pytest.raises(ValueError, match="one dtype; found float32 and float64"):
+        jg.merge(jg.LDA().statistics(X.astype(np.float32), Y), jg.LDA().statistics(X, Y))
+
+
+def test_a_prior_of_another_length():
+    c = jg.fit(jg.LDA(), X + np.eye(6, 2), Y)
+    with pytest.raises(ValueError, match=r"one entry for each of the density's 2 classes; found shape \(3,\)"):
+        jg.predict(c._replace(log_prior=jnp.zeros(3)), X)
+
+
+def test_under_a_trace_hyperparameters_are_still_scalars():
+    with pytest.raises(TypeError, match=r"alpha must be one real number.*vmap"):
+        jax.jit(lambda alpha: jg.fit(jg.BernoulliNB(alpha=alpha), BITS, Y))(jnp.ones(2))
+
+
+def test_wide_integers_do_not_wrap():
+    script = """
+import numpy as np, jaxgen as jg
+print(jg.MultinomialNB().statistics(np.array([[2**32 + 8192], [1]]), np.array([0, 1])).feature_sum.exact().tolist())
+weight = np.array([2**32, 1])
+print(jg.GaussianNB().statistics(np.ones((2, 1)), np.array([0, 1]), sample_weight=weight).class_weight.exact())
+"""
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == ["[[4294975488.0], [1.0]]", "[4.2949673e+09 1.0000000e+00]"]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.uint64])
+def test_narrow_labels_reach_the_edge_of_their_dtype(dtype):
+    y = np.minimum(np.arange(600) % 256, min(np.iinfo(dtype).max, 255)).astype(dtype)
+    x = np.random.default_rng(0).normal(size=(600, 1))
+    narrow, wide = (jg.fit(jg.GaussianNB(), x, labels) for labels in (y, y.astype(np.int64)))
+    np.testing.assert_array_equal(narrow.density.mean, wide.density.mean)
 
 
 def test_estimate_checks_hyperparameters():

@@ -89,6 +89,29 @@ def test_absent_rows_leave_no_trace_in_a_gradient(case):
 
 
 @each_case
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_weight_of_an_absent_row_has_its_derivative(case, soft):
+    """Weight 0 is absence, not the end of influence: one row holds data, one NaN."""
+    x, y = case.data(n=20)
+    x[4] = np.nan
+    labels = np.eye(K)[y] * 0.7 if soft else y
+    points = case.data(n=3, seed=6)[0]
+
+    @jax.jit
+    def loss(a, b):
+        weight = jnp.ones(20).at[3].set(a).at[4].set(b)
+        return jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, labels, num_classes=K, sample_weight=weight), points))
+
+    step = 1e-6
+    numerical = (4 * loss(step, 0.0) - loss(2 * step, 0.0) - 3 * loss(0.0, 0.0)) / (
+        2 * step
+    )  # weights are not negative
+    gradient = jax.grad(loss, argnums=(0, 1))(0.0, 0.0)
+    np.testing.assert_allclose(gradient[0], numerical, rtol=1e-4)
+    assert gradient[1] == 0.0
+
+
+@each_case
 def test_weight_two_is_the_row_twice(case):
     x, y = case.data()
     weight = np.random.default_rng(2).integers(0, 3, len(x))
@@ -159,22 +182,11 @@ def test_classifier_of_an_empty_class(case):
 def test_likelihood_is_stationary_at_the_maximum(case):
     """The gradient of the mean log joint of the data, at the exact MLE, is zero in every free parameter."""
     x, y = case.data()
-    hyperparameters = {"ridge": 0.0} if hasattr(case.estimator, "ridge") else {"alpha": 0.0}
-    c = jg.fit(dataclasses.replace(case.estimator, **hyperparameters), x, y)
-
-    def free(logs):  # log probabilities on their simplex
-        return jax.nn.log_softmax(logs, axis=-1)
+    c = jg.fit(dataclasses.replace(case.estimator, **case.mle), x, y)
 
     def loss(parameters):
         prior, density = parameters
-        if isinstance(c.density, jg.Bernoulli):
-            both = free(jnp.stack([density.log_present, density.log_absent], axis=-1))
-            density = jg.Bernoulli(both[..., 0], both[..., 1])
-        elif isinstance(c.density, jg.Multinomial):
-            density = jg.Multinomial(free(density.log_probability))
-        elif isinstance(c.density, jg.Gaussian):
-            density = jg.Gaussian(density.mean, jnp.tril(density.cholesky))
-        joint = jg.log_joint(jg.Classifier(free(prior), density), x)
+        joint = jg.log_joint(jg.Classifier(jax.nn.log_softmax(prior), case.unconstrained(density)), x)
         return jnp.mean(joint[jnp.arange(len(y)), y])
 
     gradient = jax.grad(loss)((c.log_prior, c.density))
@@ -199,7 +211,7 @@ def test_gradients_through_fit_and_scores(case):
         (jg.log_evidence, {"order": 2, "modes": ("rev",)}),
     ):
         function, arguments = partial(loss, verb), (jnp.asarray(x), jnp.ones(len(x)), leaves)
-        if isinstance(case.estimator, (jg.BernoulliNB, jg.MultinomialNB)):  # x + ε is not a count
+        if not case.continuous:  # x + ε is not a count
             function, arguments = partial(function, arguments[0]), arguments[1:]
         check_grads(function, arguments, rtol=1e-4, atol=1e-4, **settings)
 
@@ -269,3 +281,7 @@ def test_bad_values_under_a_trace_give_nan_and_not_an_answer(case):
         scores = jax.jit(jg.log_posterior)(jg.fit(case.estimator, x, y), spoilt)
         np.testing.assert_array_equal(np.isnan(scores).all(axis=1), np.arange(len(x)) == 3)
     assert np.isnan(jg.log_posterior(fit(x, np.where(np.arange(len(y)) == 5, K, y)), x)).all()
+    assert np.isnan(jg.log_posterior(fit(x, y, sample_weight=np.where(np.arange(len(y)) == 5, -1.0, 1.0)), x)).all()
+    negative = jax.tree.map(lambda _: -1.0, case.estimator)
+    traced = jax.jit(lambda estimator: jg.fit(estimator, x, y))(negative)
+    assert np.isnan(jg.log_posterior(traced, x)).all()

@@ -115,7 +115,7 @@ def test_separable_data_without_a_penalty_end_with_a_statement(classes, dtype):
     assert not report.converged
     assert report.steps < 100
     np.testing.assert_array_equal(jg.predict(c, x), y)
-    with pytest.warns(RuntimeWarning, match="separates the classes and l2 = 0.*set l2 > 0"):
+    with pytest.warns(RuntimeWarning, match="separates the classes.*l2 = 0.*Set l2 > 0"):
         jg.fit(jg.LogisticRegression(l2=0.0), x, y)
     _, report = jg.train(jg.LogisticRegression(l2=1e-3), x, y)
     assert report.converged
@@ -149,11 +149,36 @@ def test_large_common_offset_costs_no_digits_in_float32():
     np.testing.assert_allclose(single.weights, double.weights, atol=1e-3)
 
 
-def test_constant_features_and_an_empty_class():
+@pytest.mark.parametrize("l2", [0.0, 1.0])
+def test_constant_features_and_an_empty_class(l2):
     x, y = overlapping()
-    x = np.column_stack([x, np.full(len(y), 5.0)])
-    c, report = jg.train(jg.LogisticRegression(), x, y, num_classes=4)
-    assert np.isfinite(c.weights).all()
-    np.testing.assert_allclose(c.weights[3], 0.0, atol=1e-6)
-    assert np.exp(jg.log_posterior(c, x))[:, 3].max() < 1e-3
-    assert report.steps < 1000
+    with_constant = np.column_stack([x, np.full(len(y), 5.0)])
+    c, report = jg.train(jg.LogisticRegression(l2=l2), with_constant, y, num_classes=4)
+    assert report.converged
+    assert not report.separable
+    np.testing.assert_allclose(c.weights[3], 0.0, atol=1e-6)  # the constant feature
+    np.testing.assert_array_equal(jg.log_posterior(c, with_constant)[:, 3], -np.inf)  # the empty class
+    expected = jg.log_posterior(jg.fit(jg.LogisticRegression(l2=l2), x, y), x)
+    np.testing.assert_allclose(jg.log_posterior(c, with_constant)[:, :3], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("traced", [False, True])
+def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
+    """One class of iris is separable from the others; and rows that touch the hyperplane do not hold it."""
+    iris = load_iris(return_X_y=True)
+    touching = np.array([[-2.0], [-1], [0], [0], [1], [2]]), np.array([0, 0, 0, 1, 1, 1])
+    for x, y in (iris, touching):
+        x = x.astype(dtype)
+        train = jax.jit(lambda l2, x=x, y=y: jg.train(jg.LogisticRegression(l2=l2), x, y)[1])
+        report = train(0.0) if traced else jg.train(jg.LogisticRegression(l2=0.0), x, y)[1]
+        assert report.separable
+        assert not report.converged
+
+
+def test_bad_weights_and_values_under_a_trace_give_nan():
+    x, y = overlapping()
+    first = np.arange(len(y)) == 0
+    fit = jax.jit(lambda x, weight: jg.fit(jg.LogisticRegression(), x, y, sample_weight=weight))
+    for spoilt, weight in ((x, np.where(first, -1.0, 1.0)), (np.where(first[:, None], np.nan, x), np.ones(len(y)))):
+        assert all(np.isnan(leaf).all() for leaf in fit(spoilt, weight))
