@@ -18,7 +18,7 @@ import numpy as np
 
 from jaxgen import inputs
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.moments import Moments, diagonal
+from jaxgen.moments import Moments, resolved_variance
 from jaxgen.numerics import (
     cholesky_or_nan,
     einsum,
@@ -198,8 +198,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         covariance = pooled
         if not self.shared:
             covariance = safe_divide(scatter, class_weight.reshape(-1, *(1,) * (scatter.ndim - 1)), pooled)
-        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * _ridge_unit(_resolved(pooled, mean)[0])
-        variance = _resolved(covariance, mean) + ridge[None]
+        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * _ridge_unit(resolved_variance(pooled, mean)[0])
+        variance = resolved_variance(covariance, mean) + ridge[None]
         if self.covariance == "full":
             regularised = jnp.asarray(self.ridge) > 0
             return Gaussian(mean, cholesky_or_nan(with_diagonal(covariance, variance), regularised))
@@ -236,15 +236,6 @@ def QDA(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
 def GaussianNB(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
     """Gaussian naive Bayes: GDA with a diagonal covariance for each class."""
     return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha)
-
-
-def _resolved(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
-    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant."""
-    rounding = 0.25 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
-    variance = diagonal(covariance)
-    if variance.shape[0] == 1:
-        rounding = jnp.max(rounding, axis=0, keepdims=True)
-    return jnp.where(variance > rounding**2, variance, 0.0)
 
 
 def _ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:

@@ -9,23 +9,21 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jax.scipy.sparse.linalg import cg
 
 from jaxgen import inputs
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
+from jaxgen.optimum import find_optimum, newton_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
@@ -248,63 +246,23 @@ def _train_program(
     )
 
     start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
-    solution, (norm, value, steps) = lax.custom_root(
-        jax.grad(problem.loss),
+    solution, norm, value, steps = find_optimum(
+        problem.loss,
         start,
-        lambda _, start: _minimise(
-            problem.loss, start, estimator, lax.stop_gradient(tolerance), lax.stop_gradient(separated)
-        ),
-        _solve_linear,
-        has_aux=True,
+        estimator.optimizer,
+        tolerance=tolerance,
+        low_enough=separated,
+        max_steps=estimator.max_steps,
     )
     separable = value < separated
     if may_escape:
         separable |= (l2 == 0) & _escapes(problem, solution)
-    report = Report((norm <= tolerance) & ~separable, steps.astype(jnp.int32), norm, separable)
+    report = Report((norm <= tolerance) & ~separable, steps, norm, separable)
     weights = solution.weights / unit[:, None]
     bias = jnp.where(occurs, solution.bias - matmul(center, weights), -jnp.inf)
     poison = jnp.where(valid, 1.0, jnp.nan)
     report = report._replace(gradient_norm=poison * norm, converged=report.converged & valid)
     return LinearClassifier(poison * weights, poison * bias), report, total == 0
-
-
-def _minimise(
-    loss: Callable[[_Parameters], Array],
-    start: _Parameters,
-    estimator: LogisticRegression,
-    tolerance: Array,
-    separated: Array,
-) -> tuple[_Parameters, tuple[Array, Array, Array]]:
-    """Iterate until the gradient is small, the classes are separated without a penalty, or the steps are used up.
-
-    Returns the parameters, and the norm of the gradient, the loss and the number of steps: floats all, since
-    `custom_root` has no derivative for what else comes out of it.
-    """
-    evaluate = jax.value_and_grad(loss)
-    if estimator.optimizer is None:
-        optimizer = optax.lbfgs(memory_size=20)
-        next_value_and_grad = optax.value_and_grad_from_state(loss)  # the line search has computed them
-    else:
-        optimizer = optax.with_extra_args_support(estimator.optimizer)
-        next_value_and_grad = lambda parameters, state: evaluate(parameters)  # noqa: E731
-
-    def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        parameters, state, value, gradient, steps = carry
-        # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
-        with jax.numpy_dtype_promotion("standard"):
-            updates, state = optimizer.update(gradient, state, parameters, value=value, grad=gradient, value_fn=loss)
-            parameters: Any = optax.apply_updates(parameters, updates)
-            value, gradient = next_value_and_grad(parameters, state=state)
-        return parameters, state, value, gradient, steps + 1
-
-    def unfinished(carry: tuple[Any, ...]) -> Array:
-        _, _, value, gradient, steps = carry
-        return (optax.tree.norm(gradient) > tolerance) & (value >= separated) & (steps < estimator.max_steps)
-
-    value, gradient = evaluate(start)
-    carry = (start, optimizer.init(start), value, gradient, jnp.zeros((), value.dtype))
-    parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
-    return parameters, (optax.tree.norm(gradient), value, steps)
 
 
 def _escapes(problem: _Problem, solution: _Parameters) -> Array:
@@ -314,15 +272,7 @@ def _escapes(problem: _Problem, solution: _Parameters) -> Array:
     however small the gradient. At a finite optimum that was reached it moves nothing.
     """
     problem, solution = lax.stop_gradient((problem, solution))
-    gradient, hessian = jax.linearize(jax.grad(problem.loss), solution)
-    step, _ = cg(hessian, gradient, tol=1e-4, maxiter=1000)
+    step = newton_step(problem.loss, solution)
     moves = matmul(problem.x, step.weights) + step.bias[None]
     present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None] & problem.occurs[None]
     return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25
-
-
-def _solve_linear(hessian: Callable[[_Parameters], _Parameters], cotangent: _Parameters) -> _Parameters:
-    """H⁻¹ v: conjugate gradients, which the standardised features make short."""
-    eps = float(jnp.finfo(cotangent.bias.dtype).eps)
-    # jax.scipy's cg alone has no reverse mode inside custom_root; as the solver of a symmetric system it needs none.
-    return lax.custom_linear_solve(hessian, cotangent, lambda h, v: cg(h, v, tol=8 * eps)[0], symmetric=True)

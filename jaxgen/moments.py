@@ -96,6 +96,15 @@ def diagonal(scatter: Array) -> Array:
     return scatter if scatter.ndim == 2 else jnp.diagonal(scatter, axis1=-2, axis2=-1)
 
 
+def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
+    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant."""
+    rounding = 0.25 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
+    variance = diagonal(covariance)
+    if variance.shape[0] == 1:
+        rounding = jnp.max(rounding, axis=0, keepdims=True)
+    return jnp.where(variance > rounding**2, variance, 0.0)
+
+
 def _exclusive_moments(
     x: Array, labels: HardLabels, class_weight: Array, first: Array, *, full: bool, shared: bool
 ) -> tuple[Array, Array]:

@@ -89,12 +89,11 @@ def test_absent_rows_leave_no_trace_in_a_gradient(case):
 
 
 @each_case
-@pytest.mark.parametrize("soft", [False, True])
-def test_the_weight_of_an_absent_row_has_its_derivative(case, soft):
+def test_the_weight_of_an_absent_row_has_its_derivative(case):
     """Weight 0 is absence, not the end of influence: one row holds data, one NaN."""
     x, y = case.data(n=20)
     x[4] = np.nan
-    labels = np.eye(K)[y] * 0.7 if soft else y
+    labels = np.eye(K)[y] * 0.7 if case.linear else y  # soft for some, hard for others: both go through every room
     points = case.data(n=3, seed=6)[0]
 
     @jax.jit
@@ -207,8 +206,8 @@ def test_gradients_through_fit_and_scores(case):
         return jnp.sum(jnp.sin(verb(jg.fit(estimator, x, y, num_classes=K, sample_weight=weight), points)))
 
     for verb, settings in (
-        (jg.log_posterior, {"order": 1, "modes": ("fwd",)}),
-        (jg.log_evidence, {"order": 2, "modes": ("rev",)}),
+        (jg.log_posterior, {"order": 1, "modes": ("rev",)}),
+        (jg.log_evidence, {"order": 2, "modes": ("fwd",)}),
     ):
         function, arguments = partial(loss, verb), (jnp.asarray(x), jnp.ones(len(x)), leaves)
         if not case.continuous:  # x + ε is not a count
@@ -260,7 +259,7 @@ def test_float32_stays_close_to_float64(case):
 
 
 @each_case
-@pytest.mark.parametrize("dtype", ["bfloat16", "uint8", "int32", "bool"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "uint8", "bool"])
 def test_narrow_inputs_are_computed_in_full(case, dtype):
     x, y = case.data()
     narrow = jnp.asarray(np.round(x)).astype(dtype)
