@@ -28,6 +28,23 @@ def test_total_survives_jit_without_being_simplified_away():
     assert (total.high, total.low) == (2**26, 1)
 
 
+def test_counting_and_float32_accuracy_survive_optimisation(run_script):
+    """Reassociated sums would lose the low limb, and contracted ones the variance at a large mean."""
+    printed = run_script("""
+import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
+from jaxgen.numerics import Total
+one, start = Total.of(jnp.float32(1)), Total.of(jnp.float32(2**24))
+print(int(jax.jit(lambda: jax.lax.fori_loop(0, 100, lambda _, t: t.merge(one), start))().exact()) - 2**24)
+rows = np.ones((2**25 + 5, 1), bool)
+print(int(jg.BernoulliNB().statistics(rows, np.zeros(len(rows), int)).feature_sum.exact()[0, 0]) - 2**25)
+x = (np.random.default_rng(0).normal(size=(100_000, 3)) + 1e5).astype(np.float32)
+c = jg.fit(jg.QDA(), x, np.zeros(len(x), int))
+factor = np.asarray(c.density.cholesky[0], np.float64)
+print(np.abs(factor @ factor.T - np.cov(x.T.astype(np.float64), bias=True)).max() < 1e-3)
+""")
+    assert printed == ["100", "5", "True"]
+
+
 def test_subtracting_whole_numbers_is_exact_where_little_remains():
     whole = Total.of(jnp.float32(2**30)).merge(Total.of(jnp.float32(3)))
     assert whole.subtract(Total.of(jnp.float32(2**30))).exact() == 3

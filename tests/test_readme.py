@@ -1,8 +1,6 @@
 """The README keeps its word: its Python blocks run, in order, as one script, and print what their comments say."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +12,10 @@ def numbers(line):
     return [float(word) for word in line.strip("[]").split()]
 
 
-def test_python_blocks_run_and_print_what_they_say():
+def test_python_blocks_run_and_print_what_they_say(run_script):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     assert len(blocks) == 3
-    script = subprocess.run([sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, check=True)
-    printed = script.stdout.splitlines()
+    printed = run_script("\n".join(blocks))
     assert printed[0] == "[0 1]"
     np.testing.assert_allclose(numbers(printed[1]), [0.01, 0.97], atol=5e-3)
     np.testing.assert_allclose([float(line) for line in printed[2:5]], [0.98, 0.973, -0.0076], atol=5e-4)
