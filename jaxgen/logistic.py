@@ -79,8 +79,12 @@ class _Problem(NamedTuple):
         log_posterior = jax.nn.log_softmax(self.logits(parameters), axis=-1)
         loss = -jnp.sum(self.responsibilities * jnp.where(self.occurs[None], log_posterior, 0.0)) / self.total
         penalty = 0.5 * jnp.sum(self.decay[:, None] * parameters.weights**2)
-        # A constant added to all classes changes no probability. This keeps it at zero, and the optimum where it is.
-        gauge = jnp.mean(parameters.bias) ** 2 + jnp.sum(jnp.mean(parameters.weights, axis=1) ** 2)
+        # A constant added to all classes changes no probability, nor does what a class without data holds. This keeps
+        # both at zero, and the optimum where it is.
+        table = jnp.concatenate([parameters.weights, parameters.bias[None]])
+        occurs = self.occurs.astype(table.dtype)
+        gauge = jnp.sum((matmul(table, occurs) / jnp.maximum(jnp.sum(occurs), 1)) ** 2)
+        gauge += jnp.sum(((1 - occurs)[None] * table) ** 2)
         return loss + penalty + 0.5 * gauge
 
 
@@ -226,7 +230,12 @@ def _train_program(
     # Curvature of the mean loss at zero weights, where every class has probability 1/K: variance · (K − 1)/K².
     center = safe_divide(matmul(weight, x), total)
     centred = x - center[None]
+    correction = safe_divide(matmul(weight, centred), total)
+    center, centred = center + correction, centred - correction[None]
     variance = safe_divide(matmul(weight, centred**2), total)
+    # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
+    varies = jnp.sqrt(variance) > 0.25 * jnp.finfo(dtype).eps * jnp.abs(center)
+    centred, variance = jnp.where(varies[None], centred, 0.0), jnp.where(varies, variance, 0.0)
     # The symmetric binary softmax, W = [−w/2, w/2], has ‖W‖² = ½‖w‖²: the same penalty on w is twice as strong on W.
     l2 = nonnegative_or_nan(estimator.l2, dtype) * (2 if k == 2 else 1)
     decay = safe_divide(l2, total)

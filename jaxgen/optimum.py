@@ -55,9 +55,9 @@ def find_optimum(
 
 
 def newton_step(loss: Callable[[P], Array], parameters: P) -> P:
-    """H⁻¹ g, roughly: how far a Newton step would go from here."""
+    """H⁻¹ g: how far a Newton step would go from here, also along directions whose share of the gradient is tiny."""
     gradient, hessian = jax.linearize(jax.grad(loss), parameters)
-    return cg(hessian, gradient, tol=1e-4, maxiter=1000)[0]
+    return cg(hessian, gradient, tol=_rounding(gradient), maxiter=1000)[0]
 
 
 def _minimise(
@@ -101,6 +101,10 @@ def _minimise(
 
 def _solve_linear(hessian: Callable[[P], P], cotangent: P) -> P:
     """H⁻¹ v by conjugate gradients."""
-    eps = float(jnp.finfo(jax.tree.leaves(cotangent)[0].dtype).eps)
     # jax.scipy's cg alone has no reverse mode inside custom_root; as the solver of a symmetric system it needs none.
-    return lax.custom_linear_solve(hessian, cotangent, lambda h, v: cg(h, v, tol=8 * eps)[0], symmetric=True)
+    tolerance = _rounding(cotangent)
+    return lax.custom_linear_solve(hessian, cotangent, lambda h, v: cg(h, v, tol=tolerance)[0], symmetric=True)
+
+
+def _rounding(tree: Any) -> float:
+    return 8 * float(jnp.finfo(jax.tree.leaves(tree)[0].dtype).eps)
