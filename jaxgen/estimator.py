@@ -100,8 +100,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         inputs.check_hyperparameters(self)
 
     def explain(self, density: Any) -> str:
-        """Why this density holds NaN, and the remedy."""
-        return f"{type(self).__name__} gave a density with NaN ({density}): its statistics hold NaN."
+        """Why finite statistics gave a density that holds NaN or +∞, and the remedy."""
+        return (
+            f"{self} has no finite {type(density).__name__} for these statistics: they overflow. Rescale the features."
+        )
 
     def statistics(
         self,
@@ -138,9 +140,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         structure = jax.tree.map(lambda _: 0.0, self)
         statistics, bad = _statistics_program(structure, rows, labels, block_size)
         if not inputs.is_traced(bad) and bad:
-            weight = np.asarray(labels.prepare(working_dtype(rows.dtype)).row_weight)
-            inputs.raise_for_values(rows, self.domain, present=weight > 0)
-            inputs.raise_for_overflow(rows)
+            inputs.raise_for_rows(rows, labels, self.domain)
         return statistics
 
     def estimate(self, statistics: S) -> Classifier[D]:
@@ -153,6 +153,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             )
         classifier, bad = _estimate_program(self, statistics)
         if not inputs.is_traced(bad) and bad:
+            if np.isnan(statistics.class_weight.value).any():
+                raise ValueError(
+                    "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
+                    "summarised under a trace. Call statistics(x, y) outside jit to learn which."
+                )
             raise ValueError(self.explain(classifier.density))
         return classifier
 

@@ -97,7 +97,7 @@ def fit(
     statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight)
     class_weight = statistics.class_weight.value
     if not inputs.is_traced(class_weight) and not np.any(class_weight):
-        raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
+        inputs.raise_for_no_weight()
     return estimate(estimator, statistics)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgen.labels import HardLabels, Labels, SoftLabels
+from jaxgen.numerics import working_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -248,13 +249,20 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         )
 
 
-def raise_for_overflow(x: Any) -> NoReturn:
-    """Raise the ValueError for values that are each allowed, yet whose statistics are not finite."""
-    largest = np.abs(np.asarray(x).astype(np.float64)).max()
+def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
+    """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
+    present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
+    raise_for_values(x, domain, present)
+    largest = np.abs(np.asarray(x)[present].astype(np.float64)).max()
     raise ValueError(
         f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
         "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."
     )
+
+
+def raise_for_no_weight() -> NoReturn:
+    """Raise the ValueError for rows that are all absent."""
+    raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
 
 
 def _position(where: tuple[int, ...]) -> str:

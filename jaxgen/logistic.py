@@ -204,13 +204,9 @@ def train(
     classifier, report, no_weight = _train_program(estimator, rows, labels, may_escape=may_escape)
     if not inputs.is_traced(report):
         if no_weight:
-            raise ValueError(
-                "the weights of all rows are zero: there is nothing to fit. Give some row a positive weight."
-            )
+            inputs.raise_for_no_weight()
         if np.isnan(report.gradient_norm):
-            weight = np.asarray(labels.prepare(working_dtype(rows.dtype)).row_weight)
-            inputs.raise_for_values(rows, inputs.FINITE, present=weight > 0)
-            inputs.raise_for_overflow(rows)
+            inputs.raise_for_rows(rows, labels, inputs.FINITE)
     return classifier, report
 
 

@@ -168,6 +168,12 @@ def test_estimate_takes_the_statistics_of_its_own_structure(estimator, statistic
         jg.estimate(jg.LogisticRegression(), statistics)  # pyright: ignore[reportArgumentType]
 
 
+def test_statistics_spoilt_under_a_trace_say_so():
+    spoilt = jax.jit(lambda x: jg.QDA().statistics(x, Y))(SPOILT)
+    with pytest.raises(ValueError, match=r"statistics hold NaN.*outside jit"):
+        jg.estimate(jg.QDA(), spoilt)
+
+
 def test_statistics_of_two_dtypes_do_not_merge():
     with pytest.raises(ValueError, match="one dtype; found float32 and float64"):
         jg.merge(jg.LDA().statistics(X.astype(np.float32), Y), jg.LDA().statistics(X, Y))
