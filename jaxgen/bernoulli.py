@@ -15,16 +15,19 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import inputs
-from jaxgen.counts import Counts
-from jaxgen.estimator import GenerativeEstimator
-from jaxgen.numerics import drop_impossible, mark_impossible, matmul, nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.counts import Affine, CountingEstimator, Counts, PreparedDensity
+from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
     from jaxgen.inputs import Domain
-    from jaxgen.labels import Labels
+
+
+# Statistics of presence do not show a value that was not finite.
+_ANY_NUMBER = dataclasses.replace(inputs.FINITE, shows=False)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
@@ -43,6 +46,7 @@ class Bernoulli:
     log_present: Float[Array, "classes d"]
     log_absent: Float[Array, "classes d"]
     binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+    takes_sparse = True
 
     @property
     def domain(self) -> Domain:
@@ -54,15 +58,16 @@ class Bernoulli:
         """d."""
         return self.log_present.shape[-1]
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
-        x = _binarize(x, self.binarize)
-        present, never = drop_impossible(self.log_present)
-        absent, always = drop_impossible(self.log_absent)
-        total = jnp.sum(absent, axis=-1)[None] + matmul(x, (present - absent).T)
-        return mark_impossible(total, jnp.sum(always, axis=-1)[None], x, never - always)
+    def prepared(self) -> PreparedDensity:
+        """The same density, ready for many chunks of rows."""
+        affine = Affine.of(self.log_present, self.log_absent)
+        return PreparedDensity(affine, self.domain, partial(_binarize, threshold=self.binarize))
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
+        return self.prepared().log_likelihood(x)
+
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood."""
         return self.log_likelihood(x)
 
@@ -75,7 +80,7 @@ class Bernoulli:
 
 @partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("binarize",))
 @dataclass(frozen=True)
-class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
+class BernoulliNB(CountingEstimator[Bernoulli]):
     """Bernoulli naive Bayes with additive smoothing.
 
         φ_kj = (N_kj + alpha) / (N_k + 2·alpha)
@@ -97,6 +102,7 @@ class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
         [1, 0]
     """
 
+    binary = True
     alpha: Array | float = 1.0
     binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
 
@@ -113,13 +119,9 @@ class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
         ):
             raise TypeError(f"BernoulliNB.binarize must be None or a finite Python number; found {self.binarize!r}.")
 
-    def accepts(self, statistics: Any) -> bool:
-        """Whether these are counts of presence."""
-        return isinstance(statistics, Counts) and statistics.binary
-
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
-        """How many rows of each class contain each word."""
-        return Counts.of(_binarize(x, self.binarize), labels, binary=True)
+    def features(self, x: Any) -> Any:
+        """Presence."""
+        return _binarize(x, threshold=self.binarize)
 
     def density(self, statistics: Counts) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
@@ -127,13 +129,31 @@ class BernoulliNB(GenerativeEstimator[Counts, Bernoulli]):
         present = jnp.maximum(statistics.feature_sum.value, 0.0)
         alpha = nonnegative_or_nan(self.alpha, present.dtype)
         total = statistics.class_weight.value[:, None] + 2 * alpha
-        log_present, log_absent = (safe_log(safe_divide(count + alpha, total, 0.5)) for count in (present, absent))
-        return Bernoulli(log_present, log_absent, self.binarize)
+        phi, complement = (safe_divide(count + alpha, total, 0.5) for count in (present, absent))
+        return Bernoulli(_log_share(phi, complement), _log_share(complement, phi), self.binarize)
+
+
+def _log_share(share: Array, complement: Array) -> Array:
+    """log(share), from its complement where that is the smaller one.
+
+    Of a million words that are hardly ever present, the rounding of 1 − φ would add up to many nats.
+    """
+    large = share > 0.5
+    return jnp.where(large, jnp.log1p(-jnp.where(large, complement, 0.0)), safe_log(share))
 
 
 def _domain(binarize: float | None) -> Domain:
-    return inputs.BINARY if binarize is None else inputs.FINITE
+    return inputs.BINARY if binarize is None else _ANY_NUMBER
 
 
-def _binarize(x: Array, threshold: float | None) -> Array:
-    return x if threshold is None else (x > float(threshold)).astype(x.dtype)
+def _binarize(x: Any, *, threshold: float | None) -> Any:
+    if threshold is None:
+        return x
+    if isinstance(x, SparseRows):
+        if threshold < 0:
+            raise ValueError(
+                "BernoulliNB.binarize must be 0 or more for sparse rows, whose zeros are absent words; found "
+                f"{threshold}. Raise it, or give dense rows."
+            )
+        return x.map(lambda values: (values > float(threshold)).astype(values.dtype))
+    return (x > float(threshold)).astype(x.dtype)

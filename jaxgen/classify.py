@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
-from jaxgen import blocks, inputs
+from jaxgen import blocks, chunks, inputs, platform
 from jaxgen.numerics import nonnegative_or_nan, safe_log, working_dtype
+from jaxgen.sparse import HostRows, SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int, Real
 
     from jaxgen.inputs import AnyArray, Domain
+    from jaxgen.platform import Tuning
+    from jaxgen.sparse import Chunk
 
 
 class Density(Protocol):
@@ -233,11 +237,18 @@ def _score(function: Callable[[Any, Array], Array], c: Any, x: Any) -> Any:
     """Check the arguments, run one compiled program, and look at its answer for what bad values left there."""
     if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
-    x = inputs.check_points(x, c.num_features)
+    sparse = getattr(c.density if isinstance(c, Classifier) else c, "takes_sparse", False)
+    x = inputs.check_points(x, c.num_features, sparse=sparse)
     check_single(c)
-    result, bad = _score_program(function, c, x)
+    tuning = platform.tuning_of(c, x)
+    if isinstance(x, HostRows) and platform.platform_of(c) == "cpu":
+        prepared, num_classes = _prepare_program(c), _num_classes(c)
+        result, bad = chunks.score(partial(_score_chunk_program, function, prepared), x, num_classes)
+    else:
+        rows = x.whole() if isinstance(x, HostRows) else x
+        result, bad = _score_program(function, c, rows, tuning)
     if not inputs.is_traced(bad, x) and bad:
-        inputs.raise_for_values(jnp.atleast_2d(x), c.domain)
+        inputs.raise_for_values(x, c.domain)
     return result
 
 
@@ -251,22 +262,79 @@ def check_single(c: Any) -> None:
         )
 
 
-@partial(jax.jit, static_argnums=0)
-def _score_program(function: Callable[[Any, Array], Array], c: Any, x: Array) -> tuple[Array, Array]:
+@partial(jax.jit, static_argnums=(0, 3))
+def _score_program(
+    function: Callable[[Any, Array], Array], c: Any, x: Array, tuning: Tuning | None
+) -> tuple[Array, Array]:
     """The answer, and whether a value of x was outside the classifier's domain."""
+    c = _prepared(c)
+    if isinstance(x, SparseRows):
+        score = partial(_score_sparse, function)
+        return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
+    dtype = c.log_prior.dtype if isinstance(c, Classifier) else c.bias.dtype
+
+    def map_blocks(x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
+        block = blocks.num_rows(tuning.score_elements, max(x.shape[-1], _num_classes(c)))
+
+        def rows(x: Array) -> tuple[Array, Array]:
+            result = function(c, x.astype(dtype))
+            # A value that is not finite leaves a result that is not: only then are the values themselves looked at.
+            if not (c.domain.shows and jnp.issubdtype(result.dtype, jnp.floating)):
+                return result, jnp.ones(result.shape[0], bool)
+            return result, ~jnp.all(jnp.isfinite(result), axis=tuple(range(1, result.ndim)))
+
+        def spoil(result: Array) -> tuple[Array, Array]:
+            outside = blocks.map_rows(lambda x: ~jnp.all(c.domain.contains(x.astype(dtype)), axis=-1), x, block=block)
+            return _spoil(result, outside), jnp.any(outside)
+
+        result, suspect = blocks.map_rows(rows, x, block=block)
+        return lax.cond(jnp.any(suspect), spoil, lambda result: (result, jnp.zeros((), bool)), result)
+
+    result, bad = platform.run(map_blocks, jnp.atleast_2d(x), tuning=tuning)
+    return (result[0] if x.ndim == 1 else result), bad
+
+
+@partial(jax.jit, static_argnums=0)
+def _score_chunk_program(function: Callable[[Any, Any], Array], c: Any, chunk: Chunk) -> tuple[Array, Array]:
+    return _score_sparse(function, c, chunk.unpack(chunk.values.dtype))
+
+
+def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
+    dtype = c.log_prior.dtype if isinstance(c, Classifier) else c.bias.dtype
+    x = x.astype(dtype)
+    bad = ~jnp.all(c.domain.contains(x.values))
+    in_row = lax.cond(
+        bad,
+        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(dtype)) > 0,
+        lambda: jnp.zeros(x.shape[0], bool),
+    )
+    return _spoil(function(c, x), in_row), bad
+
+
+@jax.jit
+def _prepare_program(c: Any) -> Any:
+    """The classifier in the form in which many chunks are scored."""
+    return _prepared(c)
+
+
+def _prepared(c: Any) -> Any:
+    c = _in_one_dtype(c)
+    ready = getattr(c.density, "prepared", None) if isinstance(c, Classifier) else None
+    return c if ready is None else c._replace(density=ready())
+
+
+def _in_one_dtype(c: Any) -> Any:
     with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
         dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
-    c = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
-    num_classes = (c.log_prior if isinstance(c, Classifier) else c.bias).shape[0]
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
 
-    def rows(x: Array) -> tuple[Array, Array]:
-        x = x.astype(dtype)
-        valid = jnp.all(c.domain.contains(x), axis=-1)
-        result = function(c, x)
-        if jnp.issubdtype(result.dtype, jnp.floating):
-            result = jnp.where(valid.reshape(-1, *(1,) * (result.ndim - 1)), result, jnp.nan)
-        return result, ~valid
 
-    # Residuals of a row from the means of all classes are the widest thing that a density makes of it.
-    result, bad = blocks.map_rows(rows, jnp.atleast_2d(x), width=x.shape[-1] * num_classes)
-    return (result[0] if x.ndim == 1 else result), jnp.any(bad)
+def _num_classes(c: Any) -> int:
+    return (c.log_prior if isinstance(c, Classifier) else c.bias).shape[0]
+
+
+def _spoil(result: Array, rows: Array) -> Array:
+    """NaN for some rows, where the result can hold it."""
+    if not jnp.issubdtype(result.dtype, jnp.floating):
+        return result
+    return jnp.where(rows.reshape(-1, *(1,) * (result.ndim - 1)), jnp.nan, result)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen.numerics import Total
+from jaxgen import blocks, chunks, inputs
+from jaxgen.estimator import D, GenerativeEstimator
+from jaxgen.labels import HardLabels
+from jaxgen.numerics import Total, drop_impossible, working_dtype
+from jaxgen.sparse import SparseRows, class_table, empty_table, product
 
 if TYPE_CHECKING:
-    from jax import Array
-    from jaxtyping import Float
+    from collections.abc import Callable
 
+    from jax import Array
+    from jaxtyping import Bool, Float
+
+    from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
+    from jaxgen.sparse import Chunk, HostRows
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "feature_sum"), meta_fields=("binary",))
@@ -35,9 +44,11 @@ class Counts:
     binary: bool
 
     @classmethod
-    def of(cls, x: Float[Array, "n d"], labels: Labels, *, binary: bool) -> Counts:
+    def of(cls, x: Float[Array, "n d"] | SparseRows, labels: Labels, *, binary: bool) -> Counts:
         """The counts of a block of rows."""
-        return cls(Total.of(labels.class_sum(jnp.ones_like(x[:, 0]))), _exact_sum(x, labels), binary)
+        class_weight = labels.class_sum(jnp.ones(x.shape[0], x.dtype))
+        feature_sum = _sparse_sum(x, labels) if isinstance(x, SparseRows) else _exact_sum(x, labels)
+        return cls(Total.of(class_weight), feature_sum, binary)
 
     def merge(self, other: Counts) -> Counts:
         """The counts of both batches."""
@@ -50,6 +61,137 @@ class Counts:
         return Counts(
             self.class_weight.subtract(part.class_weight), self.feature_sum.subtract(part.feature_sum), self.binary
         )
+
+
+class CountingEstimator(GenerativeEstimator[Counts, D]):
+    """A family whose statistics are counts: what its estimators share, sparse rows among it."""
+
+    binary: ClassVar[bool]
+    takes_sparse = True
+
+    def features(self, x: Any) -> Any:
+        """What is counted, of x."""
+        return x
+
+    def accepts(self, statistics: Any) -> bool:
+        """Whether these are counts of the same kind."""
+        return isinstance(statistics, Counts) and statistics.binary == self.binary
+
+    def summarise(self, x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Counts:
+        """The sum of each feature over the rows of each class."""
+        return Counts.of(self.features(x), labels, binary=self.binary)
+
+    def statistics_of_chunks(self, x: HostRows, labels: Labels) -> tuple[Counts, bool]:
+        """The statistics of compressed rows, and whether a value is bad."""
+        dtype = working_dtype(x.dtype)
+        add = partial(_add_chunk, self, dtype)
+        table, bad = chunks.feature_sum(add, x, labels, binary=self.binary)
+        return _collect(self, dtype, table, labels), bad
+
+
+@partial(jax.jit, static_argnums=1, donate_argnums=2)
+def _add_chunk(
+    estimator: CountingEstimator[Any], dtype: Any, table: Array | None, chunk: Chunk, labels: Labels
+) -> tuple[Array, Array]:
+    """The table with the entries of a chunk added, and whether one of a row that counts is outside the domain."""
+    if isinstance(labels, HardLabels) and labels.weight is None:  # its rows are numbered by their class
+        table = jnp.zeros((labels.num_classes + 2) * chunk.shape[1], dtype) if table is None else table
+        values = jnp.asarray(chunk.values).astype(dtype)
+        feature = estimator.features(SparseRows(values[:, None], values[:, None], values, chunk.shape)).values[:, 0]
+        counted = dataclasses.replace(chunk, values=feature)
+        return counted.add_to(table), ~jnp.all(estimator.domain.contains(values))
+    x, labels = chunk.unpack(dtype), labels.prepare(dtype)
+    labels = labels.drop(jnp.arange(x.shape[0]) == x.shape[0] - 1)
+    x, labels, valid = inputs.blank_absent(x, labels, estimator.domain, look=True)
+    table = empty_table(labels, x.shape[1], dtype) if table is None else table
+    return estimator.features(x).add_to(table, labels), ~valid
+
+
+@partial(jax.jit, static_argnums=1)
+def _collect(estimator: CountingEstimator[Any], dtype: Any, table: Total, labels: Labels) -> Counts:
+    labels = labels.prepare(dtype, "scatter")
+    feature_sum = jax.tree.map(lambda limb: class_table(limb, labels), table)
+    count = jnp.ones(labels.row_weight.shape, dtype)
+    class_weight = blocks.fold(lambda _, ones, labels: Total.of(labels.class_sum(ones)), count, labels, block=2**20)
+    return Counts(class_weight, feature_sum, estimator.binary)
+
+
+class Affine(NamedTuple):
+    """Class scores that are affine in x: those of independent features with two outcomes, or counted.
+
+    Attributes:
+        constant: the score of x = 0, (K,).
+        weights: what one more of a feature adds, (d, K); 0 in place of −∞.
+        always: how many impossible events x = 0 holds, (K,).
+        never: how many one more of a feature adds or takes away, (d, K).
+        may_be_impossible: whether any of those is not zero.
+    """
+
+    constant: Float[Array, " classes"]
+    weights: Float[Array, "d classes"]
+    always: Float[Array, " classes"]
+    never: Float[Array, "d classes"]
+    may_be_impossible: Bool[Array, ""]
+
+    @classmethod
+    def of(cls, present: Float[Array, "classes d"], absent: Float[Array, "classes d"] | None = None) -> Affine:
+        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given."""
+        weights, never = drop_impossible(present)
+        constant = always = jnp.zeros(present.shape[0], present.dtype)
+        if absent is not None:
+            without, missing = drop_impossible(absent)
+            constant, always = jnp.sum(without, axis=-1), jnp.sum(missing, axis=-1)
+            weights, never = weights - without, never - missing
+        return cls(constant, weights.T, always, never.T, jnp.any(never != 0) | jnp.any(always != 0))
+
+    def __call__(self, x: Array | SparseRows) -> Float[Array, "n classes"]:
+        """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing."""
+        total = self.constant[None] + product(x, self.weights)
+        happened = lax.cond(
+            self.may_be_impossible,
+            lambda: lax.stop_gradient(self.always[None] + product(x, self.never)) > 0,
+            lambda: jnp.zeros(total.shape, bool),
+        )
+        return jnp.where(happened, -jnp.inf, total)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("domain", "features", "coefficient"))
+@dataclass(frozen=True)
+class PreparedDensity:
+    """A density of counts with its tables in the order that scoring reads, made once for many chunks of rows."""
+
+    affine: Affine
+    domain: Domain
+    features: Callable[[Any], Any]
+    coefficient: Callable[[Any], Any] | None = None
+    takes_sparse = True
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.affine.weights.shape[0]
+
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        scores = self.scores(x)
+        return scores if self.coefficient is None else scores + self.coefficient(x)[:, None]
+
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """The log likelihood without a coefficient that is common to all classes."""
+        return self.affine(self.features(x))
+
+    def linear(self) -> None:
+        """A prepared density is for scoring alone."""
+        return None
+
+
+def _sparse_sum(x: SparseRows, labels: Labels) -> Total:
+    """Class sums of sparse rows, in pieces that merge: each of more entries than the table has cells."""
+    piece = max(2**20, labels.num_classes * x.shape[1])
+    groups = max(piece // max(x.values.shape[1], 1), 1)
+    return blocks.fold(
+        lambda _, part: Total.of(part.class_sum(labels)), x, block=groups, rows=max(x.values.shape[0], 1)
+    )
 
 
 def _exact_sum(x: Float[Array, "n d"], labels: Labels) -> Total:

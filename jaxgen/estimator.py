@@ -13,17 +13,18 @@ from __future__ import annotations
 import abc
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, inputs
+from jaxgen import blocks, inputs, platform, shares
 from jaxgen.classify import Classifier, D, log_prior
 from jaxgen.labels import rows_are_valid
 from jaxgen.numerics import Total, working_dtype
+from jaxgen.sparse import HostRows, SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray, Domain
     from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
 
 
 class Statistics(Protocol):
@@ -95,6 +97,17 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def accepts(self, statistics: Any) -> bool:
         """Whether the statistics are of the kind that `summarise` makes; by types and shapes alone."""
 
+    takes_sparse: ClassVar[bool] = False
+
+    def statistics_of_chunks(self, x: HostRows, labels: Labels) -> tuple[S, bool]:
+        """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad."""
+        raise NotImplementedError
+
+    @property
+    def sorts_by_class(self) -> bool:
+        """Whether `summarise` sorts a block by class first, and so wants many rows at once."""
+        return False
+
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         inputs.check_hyperparameters(self)
@@ -132,16 +145,26 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             TypeError: for dtypes that are not numeric, or labels that are not integers.
         """
         self.check()
-        rows = inputs.check_rows(x)
+        rows = inputs.check_rows(x, sparse=self.takes_sparse)
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)
         if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
             raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
-        statistics, bad = _statistics_program(structure, rows, labels, block_size)
-        if not inputs.is_traced(bad) and bad:
+        tuning = platform.tuning_of(rows, labels)
+        if isinstance(rows, HostRows) and tuning is not None:
+            if platform.platform_of(labels) == "cpu":
+                statistics, wrong = self.statistics_of_chunks(rows, labels)
+                if wrong or not _all_finite(statistics):
+                    inputs.raise_for_rows(rows, labels, self.domain)
+                return statistics
+        if isinstance(rows, HostRows):
+            rows = rows.whole()
+        program = partial(_statistics_program, structure, block_size=block_size, tuning=tuning)
+        parts, bad = zip(*shares.run(program, shares.split(rows, labels, large=self.sorts_by_class)), strict=True)
+        if not inputs.is_traced(bad) and any(bad):
             inputs.raise_for_rows(rows, labels, self.domain)
-        return statistics
+        return reduce(merge_program, parts)
 
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
@@ -162,27 +185,49 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         return classifier
 
 
-@partial(jax.jit, static_argnums=3)
+@partial(jax.jit, static_argnames=("num_rows", "block_size", "tuning"))
 def _statistics_program(
-    structure: GenerativeEstimator[S, D], x: Array, labels: Labels, block_size: int | None
+    structure: GenerativeEstimator[S, D],
+    x: Array,
+    labels: Labels,
+    start: Array,
+    absent: Array,
+    *,
+    num_rows: int,
+    block_size: int | None,
+    tuning: Tuning | None,
 ) -> tuple[S, Array]:
-    """The statistics, and whether any of them is not finite."""
+    """The statistics of the rows from `start` on, of which the first are `absent`; and whether any is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
 
-    def summarise(x: Array, labels: Labels) -> Any:
-        x, labels = x.astype(dtype), labels.prepare(dtype)
-        x, labels, valid = inputs.blank_absent(x, labels, domain)
-        valid &= rows_are_valid(labels)
-        statistics: Any = structure.summarise(x, labels)
-        weight = statistics.class_weight
-        # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
-        poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
-        return dataclasses.replace(statistics, class_weight=poisoned)
+    def fold(x: Array, labels: Labels, start: Array, absent: Array, *, tuning: Tuning) -> Any:
+        def summarise(position: Array, x: Any, labels: Labels) -> Any:
+            x, labels = x.astype(dtype), labels.prepare(dtype, tuning.class_sum)
+            labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
+            x, labels, valid = inputs.blank_absent(x, labels, domain)
+            statistics: Any = structure.summarise(x, labels)
+            valid &= rows_are_valid(labels) & _all_leaves(jnp.isfinite, statistics)
+            weight = statistics.class_weight
+            # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
+            poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
+            return dataclasses.replace(statistics, class_weight=poisoned)
 
-    width = max(x.shape[1], labels.num_classes)
-    statistics = blocks.fold(summarise, x, labels, width=width, block_size=block_size)
+        if isinstance(x, SparseRows):
+            return summarise(start, x.reading(tuning.window).inside(), labels)
+        elements = tuning.class_fold_elements if structure.sorts_by_class else tuning.fold_elements
+        block = blocks.num_rows(elements, max(x.shape[1], labels.num_classes))
+        most = block if structure.sorts_by_class else tuning.most_rows
+        return blocks.fold(summarise, x, labels, block=block_size or min(block, most), start=start, rows=num_rows)
+
+    statistics = platform.run(fold, x, labels, start, absent, tuning=tuning)
     return statistics, ~_all_leaves(jnp.isfinite, statistics)
+
+
+@jax.jit
+def merge_program(a: S, b: S) -> S:
+    """The merge of two statistics, compiled."""
+    return a.merge(b)
 
 
 @jax.jit
@@ -192,6 +237,11 @@ def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tu
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
     )
     return classifier, ~_all_leaves(lambda leaf: leaf < jnp.inf, classifier)
+
+
+@jax.jit
+def _all_finite(tree: Any) -> Array:
+    return _all_leaves(jnp.isfinite, tree)
 
 
 def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:

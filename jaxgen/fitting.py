@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxgen import inputs
-from jaxgen.estimator import D, GenerativeEstimator, S
+from jaxgen.estimator import D, GenerativeEstimator, S, merge_program
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int, Real
@@ -145,7 +145,7 @@ def merge(a: S, b: S) -> S:
         [[2.0, 3.0], [4.0, 5.0]]
     """
     _check_alike("merge", a, b)
-    return _merge_program(a, b)
+    return merge_program(a, b)
 
 
 def subtract(whole: S, part: S) -> S:
@@ -188,11 +188,6 @@ def _check_alike(verb: str, a: Any, b: Any) -> None:
                 f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
                 "structure to the estimators."
             )
-
-
-@jax.jit
-def _merge_program(a: S, b: S) -> S:
-    return a.merge(b)
 
 
 @jax.jit

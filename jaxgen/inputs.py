@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.core import Tracer
 
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.numerics import working_dtype
+from jaxgen.sparse import HostRows, SparseRows, as_sparse, is_sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,17 +33,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Domain:
-    """The values that a feature may take: a test for each value, and the words for a message."""
+    """The values that a feature may take: a test for each value, and the words for a message.
+
+    `shows` says that statistics and scores of a value outside are not finite, so that only then the values need a look.
+    """
 
     contains: Callable[[Any], Any]
     expected: str
     remedy: str
+    shows: bool = False
 
 
 FINITE = Domain(
     lambda x: abs(x) < np.inf,
     "finite numbers",
     "Remove or impute such rows, or give them sample_weight 0.",
+    shows=True,
 )
 BINARY = Domain(
     lambda x: (x == 0) | (x == 1),
@@ -87,9 +94,24 @@ def as_numbers(name: str, value: Any) -> AnyArray:
     return array.astype(np.float32) if wraps and not jax.config.read("jax_enable_x64") else array
 
 
-def check_rows(x: Any) -> AnyArray:
-    """x as an (n, d) array with at least one row and one feature."""
-    x = as_numbers("x", x)
+def as_rows(x: Any, *, sparse: bool) -> AnyArray | HostRows | SparseRows:
+    """x as a real numeric array or, where they are taken, as sparse rows."""
+    if not is_sparse(x):
+        return as_numbers("x", x)
+    if not sparse:
+        raise TypeError(
+            f"x must be dense for this model; found {type(x).__name__}. Counting families (BernoulliNB, MultinomialNB) "
+            "and linear classifiers take sparse rows; for others give x.toarray(), or x.todense() of a JAX matrix."
+        )
+    rows = as_sparse(x)
+    if not (jnp.issubdtype(rows.dtype, jnp.number) or rows.dtype == bool) or jnp.iscomplexobj(rows.values):
+        raise TypeError(f"x must hold real numbers; found {type(x).__name__} of dtype {rows.dtype}.")
+    return rows
+
+
+def check_rows(x: Any, *, sparse: bool = False) -> Any:
+    """x as (n, d) rows, an array or sparse ones, with at least one row and one feature."""
+    x = as_rows(x, sparse=sparse)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(
             f"x must have shape (n, d) with at least one row and one feature; found {x.shape}. "
@@ -98,9 +120,9 @@ def check_rows(x: Any) -> AnyArray:
     return x
 
 
-def check_points(x: Any, num_features: int) -> AnyArray:
+def check_points(x: Any, num_features: int, *, sparse: bool = False) -> Any:
     """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
-    x = as_numbers("x", x)
+    x = as_rows(x, sparse=sparse)
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
         raise ValueError(
             f"x must have shape ({num_features},) or (n, {num_features}), the features of the classifier; found "
@@ -215,18 +237,35 @@ def check_hyperparameters(estimator: Any) -> None:
             raise ValueError(f"{kind}.{field.name} must be finite and 0 or more; found {number}.")
 
 
-def blank_absent(x: Array, labels: Labels, domain: Domain) -> tuple[Array, Labels, Array]:
+def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) -> tuple[Any, Labels, Array]:
     """The rows with zeros where a row of weight 0 holds what may not be summed; and whether all others are valid.
 
     Such a row is dropped from the labels, so that no derivative reaches its weight. What other absent rows hold stays:
-    their weight has a derivative.
+    their weight has a derivative. Where nothing can be absent and statistics show a bad value, no look is taken unless
+    `look` asks for it.
     """
+    if isinstance(x, SparseRows):
+        return _blank_absent_entries(x, labels, domain)
+    if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
+        return x, labels, jnp.all(domain.contains(x)) if look or not domain.shows else jnp.ones((), bool)
     contained = domain.contains(x)
     absent = labels.row_weight == 0
     # Zero times the square of a value must be zero, which it is not where the square overflows.
     unsummable = absent[:, None] & ~(contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2))
     valid = jnp.all(contained | absent[:, None])
     return jnp.where(unsummable, 0.0, x), labels.drop(jnp.any(unsummable, axis=1)), valid
+
+
+def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
+    def blank() -> tuple[Array, Array]:
+        contained = domain.contains(x.values)
+        absent = (labels.row_weight == 0).at[x.rows].get(mode="promise_in_bounds")[:, None]
+        return jnp.where(absent & ~contained, 0, x.values), jnp.all(contained | absent)
+
+    if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
+        return x, labels, jnp.all(domain.contains(x.values))
+    values, valid = lax.cond(jnp.all(domain.contains(x.values)), lambda: (x.values, jnp.ones((), bool)), blank)
+    return dataclasses.replace(x, values=values), labels, valid
 
 
 def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
@@ -237,23 +276,37 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         domain: what its values may be.
         present: boolean array (n,); rows where it is False are passed over.
     """
-    x = np.asarray(x)
-    bad = ~domain.contains(x.astype(np.float64))
+    values, row, column = _entries(x)
+    bad = ~domain.contains(values.astype(np.float64))
     if present is not None:
-        bad &= np.asarray(present)[:, None]
+        bad &= np.asarray(present)[row]
     if bad.any():
-        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        first = np.unravel_index(np.argmax(bad), bad.shape)
+        where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
         raise ValueError(
-            f"x must hold {domain.expected}; found {x[where]} at {_position(where)} and {int(bad.sum()) - 1} more such "
-            f"values. {domain.remedy}"
+            f"x must hold {domain.expected}; found {values[first]} at {_position(where)} and "
+            f"{int(bad.sum()) - 1} more such values. {domain.remedy}"
         )
+
+
+def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The values of x, and the row and the column of each, in shapes that broadcast to that of the values."""
+    if isinstance(x, HostRows):
+        return x.values, np.repeat(np.arange(x.shape[0]), np.diff(x.starts)), x.columns
+    if isinstance(x, SparseRows):
+        x = x.inside()
+        return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)
+    x = np.atleast_2d(np.asarray(x))
+    row, column = np.ogrid[: x.shape[0], : x.shape[1]]
+    return x, row, column
 
 
 def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
     """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
     present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
     raise_for_values(x, domain, present)
-    largest = np.abs(np.asarray(x)[present].astype(np.float64)).max()
+    values, row, _ = _entries(x)
+    largest = float(np.max(np.abs(values), where=present[row], initial=0))
     raise ValueError(
         f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
         "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."

@@ -9,25 +9,29 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxgen.numerics import einsum
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    import numpy as np
     from jax import Array
     from jaxtyping import Bool, Float, Int, Num
 
-# Up to this many classes a class sum is a matrix product with one-hot rows; beyond, their size would outgrow the data.
+# Beyond so many classes one-hot rows outgrow the data, on any platform.
 _MOST_ONE_HOT = 256
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("index", "weight"), meta_fields=("num_classes",))
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("index", "weight"),
+    meta_fields=("num_classes", "class_sum_by", "dtype"),
+)
 @dataclass(frozen=True)
 class HardLabels:
     """One class a row, with a weight; `weight=None` counts every row once."""
@@ -35,41 +39,56 @@ class HardLabels:
     index: Int[Array | np.ndarray, " n"]
     weight: Num[Array | np.ndarray, " n"] | None
     num_classes: int
+    class_sum_by: Literal["scatter", "matmul"] = "matmul"
+    dtype: np.dtype | None = None
 
-    def prepare(self, dtype: np.dtype) -> HardLabels:
-        """The same labels ready for sums in `dtype`; a present row whose class does not exist gets the weight NaN."""
+    def prepare(self, dtype: np.dtype, class_sum: Literal["scatter", "matmul"] = "matmul") -> HardLabels:
+        """The same labels ready for sums in `dtype`. Absent rows are of class K, impossible labels of class K + 1."""
         index = jnp.asarray(self.index)
         if index.dtype.itemsize < 4:  # K itself may not fit
             index = index.astype(jnp.int32)
         exists = (index >= 0) & (index < self.num_classes)
-        weight = jnp.ones(index.shape, dtype) if self.weight is None else jnp.asarray(self.weight).astype(dtype)
-        weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
-        return dataclasses.replace(self, index=jnp.where(exists, index, 0).astype(jnp.int32), weight=weight)
+        index = jnp.where(exists, index, self.num_classes + 1).astype(jnp.int32)
+        weight = None
+        if self.weight is not None:
+            weight = jnp.asarray(self.weight).astype(dtype)
+            weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
+            index = jnp.where(exists, index, self.num_classes)
+        by = "scatter" if self.num_classes > _MOST_ONE_HOT else class_sum
+        return HardLabels(index, weight, self.num_classes, by, np.dtype(dtype))
 
     @property
     def row_weight(self) -> Float[Array, " n"]:
         """Σ_k r_ik."""
-        assert self.weight is not None, "labels are used after prepare()"
-        return jnp.asarray(self.weight)
+        if self.weight is not None:
+            return jnp.asarray(self.weight)
+        index = jnp.asarray(self.index)
+        counted = (index < self.num_classes).astype(self.dtype)
+        return jnp.where(index > self.num_classes, jnp.nan, counted)
 
     def class_sum(self, values: Float[Array, "n ..."]) -> Float[Array, "classes ..."]:
         """Σ_i r_ik v_i."""
-        if self.num_classes > _MOST_ONE_HOT:
-            weight = self.row_weight.reshape(-1, *(1,) * (values.ndim - 1))
-            return jax.ops.segment_sum(weight * values, jnp.asarray(self.index), self.num_classes)
-        return einsum("nk,n...->k...", self.dense(), values)
+        if self.class_sum_by == "matmul":
+            return einsum("nk,n...->k...", self.dense(), values)
+        if self.weight is not None:
+            values = self.row_weight.reshape(-1, *(1,) * (values.ndim - 1)) * values
+        table = jnp.zeros((self.num_classes + 2, *values.shape[1:]), values.dtype)
+        return table.at[self.index].add(values, mode="promise_in_bounds")[: self.num_classes]
 
     def expand(self, table: Float[Array, "classes ..."]) -> Float[Array, "n ..."]:
         """Each row's own entry of a table of classes."""
-        return table[self.index]
+        return table.at[self.index].get(mode="clip")
 
     def drop(self, rows: Bool[Array, " n"]) -> HardLabels:
         """The same labels with some rows absent."""
+        if self.weight is None:
+            return dataclasses.replace(self, index=jnp.where(rows, self.num_classes, self.index))
         return dataclasses.replace(self, weight=jnp.where(rows, 0.0, self.row_weight))
 
     def dense(self) -> Float[Array, "n classes"]:
         """r_ik as a matrix."""
-        return jax.nn.one_hot(self.index, self.num_classes, dtype=self.row_weight.dtype) * self.row_weight[:, None]
+        weight = self.row_weight
+        return jax.nn.one_hot(self.index, self.num_classes, dtype=weight.dtype) * weight[:, None]
 
     def responsibility(self, k: Int[Array, ""]) -> Float[Array, " n"]:
         """r_ik of one class."""
@@ -89,8 +108,9 @@ class SoftLabels:
         """K."""
         return self.responsibilities.shape[1]
 
-    def prepare(self, dtype: np.dtype) -> SoftLabels:
-        """The same labels ready for sums in `dtype`, their weights multiplied in."""
+    def prepare(self, dtype: np.dtype, class_sum: Literal["scatter", "matmul"] = "matmul") -> SoftLabels:
+        """The same labels ready for sums in `dtype`, their weights multiplied in; their sums are products."""
+        del class_sum
         responsibilities = jnp.asarray(self.responsibilities).astype(dtype)
         if self.weight is not None:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]

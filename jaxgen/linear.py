@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier, check_single
-from jaxgen.numerics import matmul
+from jaxgen.sparse import SparseRows, product
 
 if TYPE_CHECKING:
     from jax import Array
@@ -29,15 +29,16 @@ class LinearClassifier(NamedTuple):
     bias: Float[Array, " classes"]
 
     domain = inputs.FINITE
+    takes_sparse = True
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.weights.shape[-2]
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""
-        return matmul(x, self.weights) + self.bias[None]
+        return product(x, self.weights) + self.bias[None]
 
 
 def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:

@@ -216,7 +216,7 @@ def _train_program(
 ) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
-    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
+    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
     responsibilities = labels.dense()
     weight = labels.row_weight
     total = jnp.sum(weight)

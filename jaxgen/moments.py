@@ -13,6 +13,11 @@ from jax import lax
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import Total, matmul, safe_divide, with_diagonal
 
+# A mean of at most so many deviations is summed without a correction for its rounding.
+_NEAR = 8.0
+# Rows of one class that are multiplied at a time, at least.
+_FEWEST_IN_CHUNK = 16
+
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
@@ -48,12 +53,27 @@ class Moments:
             full: keep the whole scatter matrix, not its diagonal alone.
             shared: keep one scatter, summed over the classes.
         """
+        if full and not shared and isinstance(labels, HardLabels):
+            return _moments_by_class(x, labels)
         class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
         # The first mean carries the rounding of a sum of raw values. It takes their common part away; the mean of what
-        # is left corrects it, and squares are taken about both.
+        # is left corrects it, and the scatter about both follows from the one about the first.
         first = safe_divide(labels.class_sum(x), class_weight[:, None])
         if isinstance(labels, HardLabels):
-            correction, scatter = _exclusive_moments(x, labels, class_weight, first, full=full, shared=shared)
+            residual = x - labels.expand(first)
+            if shared:
+                scatter, weight = _hard_scatter(residual, labels, full=full)[None], jnp.sum(class_weight)
+            else:
+                scatter, weight = labels.class_sum(residual**2), class_weight[:, None]
+            # Where a mean is no larger than a few deviations, its rounding is far below them.
+            correction = lax.cond(
+                jnp.all(first**2 <= _NEAR**2 * safe_divide(diagonal(scatter), weight)),
+                lambda: jnp.zeros_like(first),
+                # From x, not from the residual, which would have to be kept for it.
+                lambda: safe_divide(labels.class_sum(x - labels.expand(first)), class_weight[:, None]),
+            )
+            about_first = cls(Total.of(class_weight), Total.of(first), scatter)
+            scatter = scatter - about_first._between(class_weight[:, None], correction)
         else:
             correction, scatter = _soft_moments(x, labels, class_weight, first, full=full, shared=shared)
         return cls(Total.of(class_weight), Total.of(first).merge(Total.of(correction)), scatter)
@@ -105,19 +125,54 @@ def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Arr
     return jnp.where(variance > rounding**2, variance, 0.0)
 
 
-def _exclusive_moments(
-    x: Array, labels: HardLabels, class_weight: Array, first: Array, *, full: bool, shared: bool
-) -> tuple[Array, Array]:
-    """Correction of the first means and scatters, where each row is of one class: all classes in one pass."""
-    residual = x - labels.expand(first)
-    correction = safe_divide(labels.class_sum(residual), class_weight[:, None])
-    residual -= labels.expand(correction)
-    if shared:
-        return correction, _scatter(residual, labels.row_weight, full=full)[None]
-    if not full:
-        return correction, labels.class_sum(residual**2)
-    classes = jnp.arange(labels.num_classes)
-    return correction, lax.map(lambda k: _scatter(residual, labels.responsibility(k), full=full), classes)
+def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
+    """Moments with a full scatter for each class: rows in the order of their classes, in chunks of one class each.
+
+    Every row is multiplied once, where a product for each class over all rows would multiply it K times.
+    """
+    n, d = x.shape
+    k = labels.num_classes
+    chunk = min(n, max(_FEWEST_IN_CHUNK, n // 40))
+    order, index = _sorted_by_class(jnp.asarray(labels.index), k)
+    first_row = jnp.searchsorted(index, jnp.arange(k + 1, dtype=jnp.int32)).astype(jnp.int32)
+    size = first_row[1:] - first_row[:-1]
+    chunks = (size + chunk - 1) // chunk
+    last_chunk = jnp.cumsum(chunks, dtype=jnp.int32)
+
+    def add(total: Moments, number: Array) -> tuple[Moments, None]:
+        label = jnp.minimum(jnp.searchsorted(last_chunk, number, side="right").astype(jnp.int32), k - 1)
+        offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
+        rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
+        weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
+        part = _moments_of_one_class(x.at[rows].get(mode="promise_in_bounds"), weight)
+        mine = jax.tree.map(lambda leaf: leaf[label][None], total)
+        return jax.tree.map(lambda leaf, merged: leaf.at[label].set(merged[0]), total, mine.merge(part)), None
+
+    weight, mean = (Total.of(jnp.zeros(shape, x.dtype)) for shape in ((k,), (k, d)))
+    nothing = Moments(weight, mean, jnp.zeros((k, d, d), x.dtype))
+    most = -(-n // chunk) + min(k, n)
+    return lax.scan(jax.checkpoint(add), nothing, jnp.arange(most, dtype=jnp.int32))[0]
+
+
+def _sorted_by_class(index: Array, num_classes: int) -> tuple[Array, Array]:
+    """The rows in the order of their classes, and the classes in that order."""
+    n = index.shape[0]
+    row = jnp.arange(n, dtype=jnp.int32)
+    if n * (num_classes + 2) < 2**31:  # one key sorts three times as fast as a key and a value
+        key = jnp.sort(index * n + row)
+        return key % n, key // n
+    index, order = lax.sort_key_val(index, row)
+    return order, index
+
+
+def _moments_of_one_class(x: Array, weight: Array) -> Moments:
+    total = jnp.sum(weight)
+    first = safe_divide(matmul(weight, x), total)
+    residual = x - first[None]
+    correction = safe_divide(matmul(weight, residual), total)
+    scatter = _scatter(residual, weight, full=True) - total * correction[:, None] * correction[None]
+    mean = Total.of(first[None]).merge(Total.of(correction[None]))
+    return Moments(Total.of(total[None]), mean, scatter[None])
 
 
 def _soft_moments(
@@ -148,6 +203,14 @@ def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:
     if full:
         return matmul((weight[:, None] * residual).T, residual)
     return matmul(weight, residual**2)
+
+
+def _hard_scatter(residual: Array, labels: HardLabels, *, full: bool) -> Array:
+    """The same by hard labels; without weights, zeros for absent rows are all that there is to multiply by."""
+    if full and labels.weight is None:
+        residual = residual * labels.row_weight[:, None]
+        return matmul(residual.T, residual)
+    return _scatter(residual, labels.row_weight, full=full)
 
 
 def _where(condition: Array, total: Total, otherwise: Total) -> Total:

@@ -14,16 +14,15 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from jaxgen import inputs
-from jaxgen.counts import Counts
-from jaxgen.estimator import GenerativeEstimator
-from jaxgen.numerics import drop_impossible, mark_impossible, matmul, nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.counts import Affine, CountingEstimator, Counts, PreparedDensity
+from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.sparse import SparseRows, row_sum
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
     from jaxgen.inputs import Domain
-    from jaxgen.labels import Labels
 
 
 class Multinomial(NamedTuple):
@@ -38,21 +37,24 @@ class Multinomial(NamedTuple):
     log_probability: Float[Array, "classes d"]
 
     domain = inputs.COUNTS
+    takes_sparse = True
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.log_probability.shape[-1]
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
-        coefficient = gammaln(jnp.sum(x, axis=-1) + 1) - jnp.sum(gammaln(x + 1), axis=-1)
-        return coefficient[:, None] + self.scores(x)
+    def prepared(self) -> PreparedDensity:
+        """The same density, ready for many chunks of rows."""
+        return PreparedDensity(Affine.of(self.log_probability), self.domain, _as_they_are, _log_coefficient)
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
+        return self.prepared().log_likelihood(x)
+
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without the coefficient, which is common to all classes."""
-        possible, never = drop_impossible(self.log_probability)
-        return mark_impossible(matmul(x, possible.T), 0.0, x, never)
+        return self.prepared().scores(x)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""
@@ -61,7 +63,7 @@ class Multinomial(NamedTuple):
 
 @partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
 @dataclass(frozen=True)
-class MultinomialNB(GenerativeEstimator[Counts, Multinomial]):
+class MultinomialNB(CountingEstimator[Multinomial]):
     """Multinomial naive Bayes with additive smoothing.
 
         θ_kj = (N_kj + alpha) / (Σ_l N_kl + d·alpha)
@@ -82,6 +84,7 @@ class MultinomialNB(GenerativeEstimator[Counts, Multinomial]):
         [6.0, 2.0, 1.0]
     """
 
+    binary = False
     alpha: Array | float = 1.0
 
     @property
@@ -89,17 +92,18 @@ class MultinomialNB(GenerativeEstimator[Counts, Multinomial]):
         """Counts."""
         return inputs.COUNTS
 
-    def accepts(self, statistics: Any) -> bool:
-        """Whether these are counts."""
-        return isinstance(statistics, Counts) and not statistics.binary
-
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Counts:
-        """How often each class uses each word."""
-        return Counts.of(x, labels, binary=False)
-
     def density(self, statistics: Counts) -> Multinomial:
         """Smoothed frequencies of the words."""
         count = jnp.maximum(statistics.feature_sum.value, 0.0)
         pseudo = count + nonnegative_or_nan(self.alpha, count.dtype)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))
+
+
+def _as_they_are(x: Any) -> Any:
+    return x
+
+
+def _log_coefficient(x: Array | SparseRows) -> Array:
+    """log m! − Σ_j log x_j!."""
+    return gammaln(row_sum(_as_they_are, x) + 1) - row_sum(lambda count: gammaln(count + 1), x)

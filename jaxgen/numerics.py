@@ -118,16 +118,6 @@ def drop_impossible(log_probability: Array) -> tuple[Array, Array]:
     return jnp.where(impossible, 0.0, log_probability), impossible.astype(log_probability.dtype)
 
 
-def mark_impossible(total: Array, hits: Array | float, x: Array, indicator: Array) -> Array:
-    """Set `total` to −inf where `hits + x @ indicatorᵀ > 0`; nothing is multiplied where no event is impossible."""
-    happened = lax.cond(
-        jnp.any(indicator != 0),
-        lambda: lax.stop_gradient(hits + matmul(x, indicator.T)) > 0,
-        lambda: jnp.zeros(total.shape, bool),
-    )
-    return jnp.where(happened, -jnp.inf, total)
-
-
 def cholesky_or_nan(
     covariance: Float[Array, "classes d d"], regularised: Bool[Array, ""]
 ) -> Float[Array, "classes d d"]:

@@ -1,18 +1,30 @@
 """Strict JAX for every test: float64 where it is asked for, no silent promotion of dtypes or ranks.
 
-The suite spends its time compiling programs that run once, so they are compiled without LLVM's optimisations, which
-saves a quarter of it. What optimisation could break runs in a process of its own, as users run it: see `run_script`.
+The suite spends its time compiling programs that run once, so they are compiled without optimisations, which halves it.
+What optimisation could break runs in a process of its own, as users run it: see `run_script`.
 """
 
 import os
 import subprocess
 import sys
 
-OPTIMISED = dict(os.environ)
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_backend_optimization_level=0"
+FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+given = os.environ.get("XLA_FLAGS", "").replace(FAST, "").strip()
+OPTIMISED = os.environ | {"XLA_FLAGS": given}
+quick = os.environ | {"XLA_FLAGS": f"{given} {FAST}"}
+# An XLA that does not know a flag ends the process. The workers of pytest-xdist inherit what is found out here.
+if (
+    FAST in os.environ.get("XLA_FLAGS", "")
+    or not subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"], env=quick, capture_output=True
+    ).returncode
+):
+    os.environ.update(quick)
 
 import jax  # noqa: E402
 import pytest  # noqa: E402
+
+from jaxgen import platform  # noqa: E402
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -28,3 +40,20 @@ def run_script():
         return script.stdout.splitlines()
 
     return run
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Let go of a module's programs: each maps memory dozens of times, and Linux grants a process 65,530 mappings."""
+    yield
+    jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def one_platform(request):
+    """Trace the CPU's form of every program alone, half the work, but where a test is marked `every_platform`."""
+    if request.node.get_closest_marker("every_platform"):
+        yield
+    else:
+        with platform.override(platform.CPU):
+            yield

@@ -1,5 +1,6 @@
 """The fold over blocks of rows."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 
@@ -8,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgen import blocks
+from jaxgen import blocks, platform, shares
+from jaxgen.numerics import Total
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("rows", "first", "last"), meta_fields=())
@@ -24,15 +26,19 @@ class Sequence:
         return Sequence(self.rows + other.rows, self.first, other.last)
 
 
-def summarise(x, labels):
+def summarise(position, x, labels):
+    del position
     return Sequence(jnp.asarray(x.shape[0]), x[0, 0], labels[-1])
+
+
+pytestmark = pytest.mark.every_platform
 
 
 @pytest.mark.parametrize("n", [1, 5, 6, 7, 12, 13])
 @pytest.mark.parametrize("block_size", [1, 3, 6, 100])
 def test_every_row_is_seen_once_and_in_order(n, block_size):
     x = np.arange(n, dtype=np.float64)[:, None]
-    total = blocks.fold(summarise, x, np.arange(n), width=1, block_size=block_size)
+    total = blocks.fold(summarise, x, jnp.arange(n), block=block_size)
     assert (total.rows, total.first, total.last) == (n, 0, n - 1)
 
 
@@ -40,24 +46,44 @@ def test_every_row_is_seen_once_and_in_order(n, block_size):
 @pytest.mark.parametrize("block_size", [1, 3, 6, 100])
 def test_rows_map_in_blocks_as_they_do_at_once(n, block_size):
     x = np.random.default_rng(0).normal(size=(n, 2))
-    rows, sums = blocks.map_rows(lambda x: (2 * x, jnp.sum(x, axis=1)), x, width=2, block_size=block_size)
+    rows, sums = blocks.map_rows(lambda x: (2 * x, jnp.sum(x, axis=1)), x, block=block_size)
     np.testing.assert_array_equal(rows, 2 * x)
     np.testing.assert_allclose(sums, x.sum(axis=1))
 
 
-def test_the_platform_chooses_the_block_size():
-    sizes = []
+def test_a_fold_of_some_rows_and_the_position_of_each_block():
+    x = jnp.arange(20.0)[:, None]
+    total = blocks.fold(lambda position, x: Total.of(position.astype(x.dtype) + x.sum()), x, block=4, start=3, rows=10)
+    assert total.value == x[3:13].sum() + 0 + 4 + 8
 
-    def record(x):
-        sizes.append(x.shape[0])
+
+def test_under_a_trace_both_platforms_are_compiled_and_an_eager_call_knows_its_own():
+    seen = []
+
+    def record(x, tuning):
+        seen.append(tuning)
         return x
 
-    x = jnp.ones((2**19, 1))
-    jax.jit(lambda x: blocks.map_rows(record, x, width=1))(x)
-    assert set(sizes) == {2**18, 2**19}  # a CPU's cache, and an accelerator's memory
-    sizes.clear()
-    blocks.map_rows(record, x, width=2**20)
-    assert 256 in sizes  # wide rows still come in numbers
+    jax.jit(lambda x: platform.run(record, x, tuning=platform.tuning_of(x)))(jnp.ones(2))
+    assert set(seen) == {platform.CPU, platform.ACCELERATOR}
+    assert platform.tuning_of(np.ones(2), jnp.ones(2)) == platform.CPU
+    tuning = dataclasses.replace(platform.CPU, class_sum="matmul")
+    with platform.override(tuning):
+        assert platform.tuning_of(jnp.ones(2)) == tuning
+    assert platform.tuning_of(jnp.ones(2)) == platform.CPU
+
+
+@pytest.mark.parametrize("n", [1, 5, 8, 13])
+def test_shares_cover_every_row_once(monkeypatch, n):
+    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(shares, "_PIECE", 16)
+    for x in (np.arange(float(n))[:, None], jnp.arange(float(n))[:, None]):
+        rows = []
+        for share in shares.split(x, None):
+            own = share.x[int(share.start) : int(share.start) + share.num_rows]
+            assert len(own) == share.num_rows
+            rows += np.asarray(own)[int(share.absent) :, 0].tolist()
+        assert rows == list(range(n))
 
 
 def test_scores_of_many_rows_equal_those_of_few():

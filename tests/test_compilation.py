@@ -10,6 +10,7 @@ from registry import CASES, D, K
 
 import jaxgen as jg
 
+pytestmark = pytest.mark.every_platform
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
@@ -113,3 +114,18 @@ def test_blocks_of_different_sizes_per_platform_are_one_program(estimator):
     lower("fit", lambda x: jg.fit(estimator, x, y), (x,))
     c = jg.fit(estimator, x, y)
     lower("log_posterior", jg.log_posterior, (c, x))
+
+
+def test_a_second_process_finds_what_the_first_compiled(run_script, tmp_path):
+    code = f"""
+import jax, numpy as np, jaxgen as jg
+hits = []
+jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
+print(jg.enable_compilation_cache({str(tmp_path / "programs")!r}).name)
+x = np.arange(24.0).reshape(12, 2) % 7
+jg.predict(jg.fit(jg.LDA(), x, np.arange(12) % 2), x)
+print(len(hits))
+"""
+    name, first = run_script(code)
+    assert (name, first) == ("programs", "0")
+    assert int(run_script(code)[1]) >= 3  # statistics, estimate, predict

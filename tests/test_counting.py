@@ -212,3 +212,14 @@ def test_smoothing_is_differentiable_for_empirical_tuning(estimator):
     step = 1e-5
     numerical = (loss(0.7 + step) - loss(0.7 - step)) / (2 * step)
     np.testing.assert_allclose(jax.grad(loss)(0.7), numerical, rtol=1e-6)
+
+
+def test_many_rare_words_in_float32():
+    """Σ_j log(1 − φ_j) over 100,000 words, each rounded alike, against float64."""
+    n, d = 1000, 100_000
+    x, y = np.zeros((2, d), np.float32), np.array([0, 1])
+    x[0, :3] = 1
+    weight = np.array([n, n], np.float32)
+    c = jg.fit(jg.BernoulliNB(), x, y, sample_weight=weight)
+    expected = (d - 3) * np.log1p(-1 / (n + 2)) + 3 * np.log(1 / (n + 2))
+    np.testing.assert_allclose(jg.log_likelihood(c, np.zeros((1, d), np.float32))[0, 0], expected, rtol=3e-7)

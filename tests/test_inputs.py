@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from jax.experimental import sparse
 from registry import CASES
 
 import jaxgen as jg
@@ -20,7 +21,17 @@ BAD_FITS = {
     "no features": (jg.LDA(), X[:, :0], Y, {}, ValueError, r"one feature.*found \(6, 0\)"),
     "strings": (jg.LDA(), X.astype(str), Y, {}, TypeError, r"x must be a real numeric array; found .*<U"),
     "complex": (jg.LDA(), X + 1j, Y, {}, TypeError, r"x must be a real numeric array; found .*complex"),
-    "sparse": (jg.MultinomialNB(), scipy.sparse.csr_array(X), Y, {}, TypeError, r"csr_array.*toarray\(\)"),
+    "sparse": (jg.LDA(), scipy.sparse.csr_array(X), Y, {}, TypeError, r"csr_array.*toarray\(\)"),
+    "sparse negative": (
+        jg.MultinomialNB(), scipy.sparse.csr_array(-X), Y, {}, ValueError, r"finite counts, 0 or more.*row 0"),
+    "sparse not binary": (jg.BernoulliNB(), scipy.sparse.csr_array(2 * BITS), Y, {}, ValueError, r"0 or 1; found 2"),
+    "sparse binarize below zero": (
+        jg.BernoulliNB(binarize=-1.0), scipy.sparse.csr_array(X), Y, {}, ValueError, r"binarize must be 0 or more"),
+    "sparse complex": (jg.MultinomialNB(), scipy.sparse.csr_array(X + 1j), Y, {}, TypeError, r"must hold real numbers"),
+    "sparse in other shapes": (
+        jg.MultinomialNB(), sparse.BCOO.fromdense(X, n_batch=1), Y, {}, TypeError, r"without batch or dense"),
+    "sparse labels of another length": (
+        jg.MultinomialNB(), scipy.sparse.csr_array(X), Y[:4], {}, ValueError, r"y must have one entry"),
     "labels of another length": (jg.LDA(), X, Y[:4], {}, ValueError, r"y must have one entry for each of the 6 rows"),
     "labels of three axes": (jg.LDA(), X, Y[:, None, None], {}, ValueError, r"y must have one entry"),
     "float labels": (jg.LDA(), X, Y + 0.5, {}, TypeError, r"y must be integer labels.*found float64.*astype\(int\)"),

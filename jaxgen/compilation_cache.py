@@ -1,0 +1,38 @@
+"""Compiled programs kept on disk, so that the next process does not compile them again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jax
+
+
+def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Turn on JAX's persistent compilation cache, for programs of any size.
+
+    Call it before the first fit. It is a setting of the whole process, and serves all that JAX compiles in it.
+
+    Args:
+        folder: where compiled programs are kept; by default `jaxgen` in the user's cache folder (`XDG_CACHE_HOME`, or
+            `.cache` in the home folder). It may be deleted at any time.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: if the folder cannot be made.
+
+    Example:
+        >>> import tempfile, jaxgen as jg
+        >>> jg.enable_compilation_cache(tempfile.mkdtemp()).is_dir()  # doctest: +SKIP
+        True
+    """
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = caches / "jaxgen" if folder is None else Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    # By default JAX keeps only what took a second to compile; here many programs take a tenth of one each.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return path

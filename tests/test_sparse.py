@@ -1,0 +1,270 @@
+"""Sparse rows: every container, every verb, and what they may hold."""
+
+import tracemalloc
+from fractions import Fraction
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from jax.experimental import sparse
+from jax.test_util import check_grads
+
+import jaxgen as jg
+from jaxgen import chunks, platform
+from jaxgen.sparse import as_sparse
+
+RNG = np.random.default_rng(0)
+N, D, K = 60, 11, 3
+COUNTS = RNG.poisson(0.5, (N, D)).astype(float)
+COUNTS[[0, 7, -1]] = 0  # empty rows, at the ends too
+Y = np.arange(N) % K
+SOFT = RNG.random((N, K))
+WEIGHT = RNG.integers(0, 3, N).astype(float)
+VERBS = [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict]
+
+
+def unsorted_coo(x):
+    """Duplicates that sum to x, explicit zeros, in no order."""
+    rows, columns = np.nonzero(np.ones_like(x))
+    rows, columns = np.tile(rows, 2), np.tile(columns, 2)
+    values = np.concatenate([x.ravel(), np.zeros(x.size)])
+    order = np.random.default_rng(1).permutation(len(rows))
+    return scipy.sparse.coo_array((values[order], (rows[order], columns[order])), shape=x.shape)
+
+
+def duplicated_csr(x):
+    coo = unsorted_coo(x)
+    order = np.argsort(coo.row, kind="stable")
+    starts = np.searchsorted(coo.row[order], np.arange(len(x) + 1))
+    return scipy.sparse.csr_array((coo.data[order], coo.col[order], starts), shape=x.shape)
+
+
+def padded_bcoo(x):
+    return sparse.BCOO.fromdense(x, nse=x.size + 5)
+
+
+def shuffled_bcoo(x):
+    coo = unsorted_coo(x)
+    return sparse.BCOO((jnp.asarray(coo.data), jnp.stack([coo.row, coo.col], 1)), shape=x.shape)
+
+
+CONTAINERS = {
+    "csr": scipy.sparse.csr_matrix,
+    "csc": scipy.sparse.csc_array,
+    "lil": scipy.sparse.lil_matrix,
+    "coo with duplicates": unsorted_coo,
+    "csr with duplicates": duplicated_csr,
+    "bcoo": sparse.BCOO.fromdense,
+    "bcoo with padding": padded_bcoo,
+    "bcoo with duplicates": shuffled_bcoo,
+    "bcsr": lambda x: sparse.BCSR.fromdense(x, nse=x.size + 3),
+    "padded rows": lambda x: jg.pad_rows(scipy.sparse.csr_array(x)),
+}
+FAMILIES = {
+    "multinomial": (jg.MultinomialNB(), COUNTS),
+    "Bernoulli": (jg.BernoulliNB(), (COUNTS > 0).astype(float)),
+    "binarised": (jg.BernoulliNB(binarize=1.0), COUNTS),
+    "multinomial MLE": (jg.MultinomialNB(alpha=0.0), COUNTS),
+    "Bernoulli MLE": (jg.BernoulliNB(alpha=0.0), (COUNTS > 0).astype(float)),
+}
+each_container = pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS.keys())
+each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
+
+
+def close(a, b, tolerance=1e-10):
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@each_container
+@pytest.mark.parametrize("family", ["multinomial", "Bernoulli MLE"])
+def test_sparse_equals_dense(container, family):
+    estimator, x = FAMILIES[family]
+    dense = jg.fit(estimator, x, Y)
+    close(jg.fit(estimator, container(x), Y), dense)
+    for verb in VERBS:
+        close(verb(dense, container(x)), verb(dense, x))
+
+
+@each_family
+@pytest.mark.parametrize(("labels", "weight"), [(Y, WEIGHT), (SOFT, None), (SOFT, WEIGHT)])
+def test_weights_and_soft_labels(family, labels, weight):
+    estimator, x = family
+    for container in (scipy.sparse.csr_array, padded_bcoo):
+        c = jg.fit(estimator, container(x), labels, num_classes=K, sample_weight=weight)
+        close(c, jg.fit(estimator, x, labels, num_classes=K, sample_weight=weight))
+
+
+@pytest.mark.parametrize("make", [padded_bcoo, CONTAINERS["bcsr"], CONTAINERS["padded rows"]])
+@pytest.mark.parametrize("family", ["multinomial", "binarised"])
+def test_under_jit(make, family):
+    estimator, x = FAMILIES[family]
+
+    @jax.jit
+    def program(x, y):
+        c = jg.fit(estimator, x, y, num_classes=K)
+        return jg.log_likelihood(c, x), jg.log_posterior(c, x)
+
+    close(program(make(x), Y), program(x, Y))
+
+
+@pytest.mark.parametrize("make", [sparse.BCOO.fromdense, CONTAINERS["bcsr"]])
+def test_gradients_to_the_values_and_to_the_classifier(make):
+    x = make(COUNTS[:8])
+    c = jg.fit(jg.MultinomialNB(), COUNTS, Y)
+
+    @jax.jit
+    def through_scores(c, values):
+        rows = type(x)(
+            (values, *((x.indices,) if isinstance(x, sparse.BCOO) else (x.indices, x.indptr))), shape=x.shape
+        )
+        return jnp.sum(jnp.sin(jg.log_posterior(c, rows)))
+
+    def through_a_fit(values):
+        rows = type(x)(
+            (values, *((x.indices,) if isinstance(x, sparse.BCOO) else (x.indices, x.indptr))), shape=x.shape
+        )
+        return jnp.sum(jg.log_posterior(jg.fit(jg.MultinomialNB(), rows, Y[:8], num_classes=K), COUNTS))
+
+    check_grads(through_scores, (c, x.data), order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-4)
+    check_grads(jax.jit(through_a_fit), (x.data,), order=1, modes=("rev",), rtol=1e-4, atol=1e-4)
+    dense = jax.grad(lambda c: jnp.sum(jnp.sin(jg.log_posterior(c, COUNTS[:8]))))(c)
+    close(jax.grad(through_scores)(c, x.data), dense)
+
+
+@pytest.mark.parametrize("num_classes", [2, 12])  # few and many: entries are read one by one, and in groups
+def test_many_chunks_equal_one(monkeypatch, num_classes):
+    monkeypatch.setattr(chunks, "_ENTRIES", 64)
+    x, y = COUNTS, np.arange(N) % num_classes
+    for family in ("multinomial", "Bernoulli"):
+        estimator, x = FAMILIES[family]
+        rows = scipy.sparse.csr_array(x)
+        assert len(chunks.Plan.of(as_sparse(rows))) > 2
+        dense = jg.fit(estimator, x, y)
+        close(jg.fit(estimator, rows, y), dense)
+        for verb in VERBS:
+            close(verb(dense, rows), verb(dense, x))
+
+
+def test_long_and_empty_rows_in_one_matrix(monkeypatch):
+    monkeypatch.setattr(chunks, "_ENTRIES", 16)
+    x = np.zeros((200, 40))
+    x[3] = 1.0
+    x[150, ::2] = 2.0
+    rows, y = scipy.sparse.csr_array(x), np.arange(200) % 9
+    c = jg.fit(jg.MultinomialNB(), x, y)
+    close(jg.fit(jg.MultinomialNB(), rows, y), c)
+    close(jg.log_likelihood(c, rows), jg.log_likelihood(c, x))
+    empty = scipy.sparse.csr_array((5, 40))
+    close(jg.log_posterior(c, empty), jg.log_posterior(c, np.zeros((5, 40))))
+    close(
+        jg.fit(jg.BernoulliNB(), empty, np.array([0, 1, 1, 0, 1])),
+        jg.fit(jg.BernoulliNB(), np.zeros((5, 40)), np.array([0, 1, 1, 0, 1])),
+    )
+
+
+def test_counts_past_two_to_the_24_are_exact_in_float32():
+    """A hot word: 2^20 documents that hold it 33 times."""
+    n = 2**20
+    x = scipy.sparse.csr_array((np.full(n, 33, np.float32), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 2))
+    statistics = jg.MultinomialNB().statistics(x, np.zeros(n, int), num_classes=1)
+    assert statistics.feature_sum.exact()[0, 0] == 33 * n
+    assert statistics.class_weight.exact()[0] == n
+
+
+def test_sums_of_fractions_do_not_drift_in_float32():
+    n = 2**18
+    value = np.float32(0.37)
+    x = scipy.sparse.csr_array((np.full(n, value), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
+    total = jg.MultinomialNB().statistics(x, np.zeros(n, int), num_classes=1).feature_sum.exact()[0, 0]
+    assert abs(total / float(Fraction(float(value)) * n) - 1) < 2e-4
+
+
+def test_narrow_and_wide_dtypes():
+    for dtype in (bool, np.uint8, np.int64, np.float32):
+        x = scipy.sparse.csr_array((COUNTS > 0).astype(dtype))
+        close(jg.fit(jg.BernoulliNB(), x, Y), jg.fit(jg.BernoulliNB(), (COUNTS > 0).astype(dtype), Y), 1e-6)
+
+
+def test_absent_rows_may_hold_anything():
+    x = COUNTS.copy()
+    x[WEIGHT == 0, 0] = np.nan
+    estimator = jg.MultinomialNB()
+    expected = jg.fit(estimator, COUNTS, Y, sample_weight=WEIGHT)
+    close(jg.fit(estimator, scipy.sparse.csr_array(x), Y, sample_weight=WEIGHT), expected)
+    with pytest.raises(ValueError, match="finite counts, 0 or more; found nan at row"):
+        jg.fit(estimator, scipy.sparse.csr_array(x), Y)
+
+
+def test_bad_values_at_scoring():
+    c = jg.fit(jg.MultinomialNB(), COUNTS, Y)
+    x = COUNTS.copy()
+    x[4, 2] = -1
+    with pytest.raises(ValueError, match=r"found -1\.0 at row 4, column 2"):
+        jg.log_posterior(c, scipy.sparse.csr_array(x))
+    scores = jax.jit(jg.log_posterior)(c, sparse.BCOO.fromdense(x))
+    np.testing.assert_array_equal(np.isnan(scores).all(axis=1), np.arange(N) == 4)
+    with pytest.raises(ValueError, match=r"x must have shape \(11,\) or \(n, 11\)"):
+        jg.predict(c, scipy.sparse.csr_array(COUNTS[:, :5]))
+    with pytest.raises(TypeError, match="x must be dense for this model"):
+        jg.predict(jg.fit(jg.LDA(), COUNTS, Y), scipy.sparse.csr_array(COUNTS))
+
+
+def test_indices_outside_the_matrix():
+    bad = scipy.sparse.csr_array(COUNTS)
+    bad.indices[3] = 99
+    with pytest.raises(ValueError, match=r"column indices outside \[0, 11\); found 0 to 99"):
+        jg.fit(jg.MultinomialNB(), bad, Y)
+
+
+def test_the_users_matrix_is_left_alone():
+    x = duplicated_csr(COUNTS)
+    before = x.data.copy(), x.indices.copy(), x.indptr.copy()
+    jg.fit(jg.MultinomialNB(), x, Y)
+    for now, then in zip((x.data, x.indices, x.indptr), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+def test_linear_classifiers_take_sparse_rows():
+    c = jg.to_linear(jg.fit(jg.BernoulliNB(), (COUNTS > 0).astype(float), Y))
+    x = (COUNTS > 0).astype(float)
+    close(jg.log_posterior(c, scipy.sparse.csr_array(x)), jg.log_posterior(c, x))
+
+
+def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing():
+    x = scipy.sparse.csr_array(COUNTS)
+    fewer = x.copy()
+    fewer.data[0] = 0
+    fewer.eliminate_zeros()
+    c = jg.fit(jg.MultinomialNB(), x, Y)
+    jg.log_posterior(c, x)
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    jg.log_posterior(jg.fit(jg.MultinomialNB(), fewer, Y), fewer)
+    assert not compiled
+
+
+def test_nothing_as_large_as_the_dense_matrix_is_made():
+    n, d = 2000, 100_000  # 1.6 GB dense
+    columns = RNG.integers(0, d, (n, 5)).astype(np.int32)
+    x = scipy.sparse.csr_array((np.ones(5 * n), columns.ravel(), np.arange(n + 1) * 5), shape=(n, d))
+    tracemalloc.start()
+    c = jg.fit(jg.BernoulliNB(), x, np.arange(n) % 2)
+    assert jg.log_posterior(c, x).shape == (n, 2)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_each_choice_of_a_class_sum_gives_the_same():
+    x, y = jnp.asarray(COUNTS), jnp.asarray(Y)
+    for estimator in (jg.MultinomialNB(), jg.GaussianNB(), jg.LDA(), jg.QDA()):
+        by = []
+        for tuning in (platform.CPU, platform.ACCELERATOR):
+            with platform.override(tuning):
+                by.append(jg.fit(estimator, x, y))
+        close(*by)
