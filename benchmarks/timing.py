@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import scipy
 import sklearn
 
 import jaxgen
@@ -42,16 +45,37 @@ def milliseconds(times: Sequence[float]) -> float:
     return 1e3 * median(times)
 
 
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def machine_rates(scale: float = 1.0) -> dict[str, float]:
+    """What the device does at best in this run: GB/s of one read of a large array, GFLOP/s of a float32 product.
+
+    Args:
+        scale: below 1, the sizes shrink, for tests; the rates are then those of the caches.
+    """
+    size, side = int(1e8 * scale), max(64, int(2048 * scale))
+    array, matrix = jnp.ones(size, jnp.float32), jnp.ones((side, side), jnp.float32)
+    total, product = jax.jit(jnp.sum), jax.jit(lambda m: jnp.matmul(m, m, precision=jax.lax.Precision.HIGHEST))
+    for call in (lambda: total(array), lambda: product(matrix)):
+        jax.block_until_ready(call())
+    reads, products = race([lambda: total(array), lambda: product(matrix)], budget=2.0, most=10)
+    return {"GB/s": 4e-9 * size / min(reads), "GFLOP/s": 2e-9 * side**3 / min(products)}
+
+
 def environment() -> dict[str, str]:
     """Device and versions, for the head of a table and for JSON."""
     device = jax.devices()[0]
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "devices": str(jax.device_count()),
-        "machine": platform.machine(),
+        "machine": f"{platform.machine()}, {available_cores()} cores",
         "python": platform.python_version(),
         "jaxgen": jaxgen.__version__,
         "jax": jax.__version__,
         "numpy": np.__version__,
+        "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }

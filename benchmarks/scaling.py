@@ -1,0 +1,229 @@
+"""`python -m benchmarks scaling`: how time grows with words, with nonzeros and with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich import box
+from rich.progress import Progress
+from rich.table import Table
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
+
+import jaxgen as jg
+from benchmarks.growth import draw, exponent
+from benchmarks.peers import SKLEARN
+from benchmarks.records import describe, save_json, wide_console
+from benchmarks.synthetic import TextModel, gaussian_rows
+from benchmarks.timing import environment, milliseconds, race, seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BUDGET = 0.4  # seconds of alternating calls for a point; three rounds at least
+PATIENCE = 2.5  # seconds: a peer's call that would take longer is left out
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One size that grows while the others stay.
+
+    Attributes:
+        name: of the picture and in the record.
+        axis: what grows, for the axis of the picture.
+        fixed: what stays, in words.
+        sizes: from the smallest to the largest.
+        data: (x, y, num_classes) at a size.
+        models: name, jaxgen's estimator, and what makes scikit-learn's.
+        nonzeros: whether the size of a point is the number of nonzeros that its data have.
+    """
+
+    name: str
+    axis: str
+    fixed: str
+    sizes: list[int]
+    data: Callable[[int], tuple[Any, np.ndarray, int]]
+    models: list[tuple[str, Any, Callable[[], Any]]]
+    nonzeros: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """The times of one verb of one library over a sweep; `skipped` are sizes that would have taken it too long."""
+
+    sweep: str
+    model: str
+    library: str
+    verb: str
+    sizes: list[int]
+    seconds: list[list[float]]
+    skipped: list[int]
+    exponent: float | None
+
+
+_COUNTS: list[tuple[str, Any, Callable[[], Any]]] = [
+    ("multinomial NB", jg.MultinomialNB(), MultinomialNB),
+    ("Bernoulli NB", jg.BernoulliNB(binarize=0.0), BernoulliNB),
+]
+_GAUSSIANS: list[tuple[str, Any, Callable[[], Any]]] = [
+    ("Gaussian NB", jg.GaussianNB(), GaussianNB),
+    ("LDA", jg.LDA(), partial(LinearDiscriminantAnalysis, solver="lsqr")),
+]
+
+
+def sweeps(max_rows: int, *, quick: bool) -> list[Sweep]:
+    """Words, nonzeros and rows; half decades from a thousand (from a hundred where it has to be quick)."""
+    first, words, documents = (100, 1_000, 200) if quick else (1_000, 1_000_000, 20_000)
+    vocabulary = 1_000 if quick else 50_000
+    rows = half_decades(first, min(max_rows, 1_000) if quick else max_rows)
+    largest: list[Any] = []  # the longest sample, of which the shorter ones are the head: made once, when it is needed
+
+    def few_words(size: int) -> tuple[Any, np.ndarray, int]:
+        return *TextModel.make(size, 20).sample(documents), 20
+
+    def long_documents(distinct: int) -> tuple[Any, np.ndarray, int]:
+        return *TextModel.make(vocabulary, 20, distinct=distinct).sample(documents // 4), 20
+
+    def many_documents(size: int) -> tuple[Any, np.ndarray, int]:
+        if not largest:
+            largest.extend(TextModel.make(vocabulary, 20).sample(rows[-1]))
+        return largest[0][:size], largest[1][:size], 20
+
+    def many_rows(size: int) -> tuple[Any, np.ndarray, int]:
+        return *gaussian_rows(size, 20, 10)[:2], 10
+
+    kept = f"{documents:,} documents, 20 classes"
+    return [
+        Sweep("words", "words in the vocabulary", kept, half_decades(first, words), few_words, _COUNTS),
+        Sweep(
+            "nonzeros",
+            "nonzeros in the data",
+            f"{documents // 4:,} documents of {vocabulary:,} words, 20 classes",
+            [5, 10, 20] if quick else [10, 30, 100, 300, 1_000],
+            long_documents,
+            _COUNTS,
+            nonzeros=True,
+        ),
+        Sweep("documents", "documents", f"{vocabulary:,} words, 20 classes", rows, many_documents, _COUNTS),
+        Sweep("rows", "rows", "20 dense features, 10 classes", rows, many_rows, _GAUSSIANS),
+    ]
+
+
+def half_decades(first: int, last: int) -> list[int]:
+    """1, 3, 10, 30, … times `first`, up to `last` and with it."""
+    sizes = [first * 10 ** (i // 2) * (3 if i % 2 else 1) for i in range(40)]
+    return [*(size for size in sizes if size < last), last]
+
+
+def run(out: Path, *, max_rows: int, quick: bool = False) -> None:
+    """Measure every sweep, print the growth exponents, write JSON and a picture for each sweep."""
+    console = wide_console(112)
+    planned = sweeps(max_rows, quick=quick)
+    lines: list[Line] = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("scaling", total=sum(len(sweep.sizes) * len(sweep.models) for sweep in planned))
+        for sweep in planned:
+
+            def advance(what: str, sweep: Sweep = sweep) -> None:
+                progress.update(task, description=f"{sweep.name}: {what}", advance=1)
+
+            lines += measure(sweep, advance, 0.0 if quick else BUDGET)
+    about = environment()
+    console.print(_table(planned, lines))
+    skipped = [f"{line.library} {line.verb} of {line.model} at {line.skipped}" for line in lines if line.skipped]
+    console.print(
+        "Exponents: the slope of log time on log size over the last three points; 1 is linear, 0 does not grow.\n"
+        + (f"Left out, since one call would take over {PATIENCE:g} s: {'; '.join(skipped)}.\n" if skipped else "")
+        + describe(about),
+        highlight=False,
+    )
+    record = {
+        "environment": about,
+        "sweeps": [{"name": s.name, "axis": s.axis, "fixed": s.fixed} for s in planned],
+        "lines": [asdict(line) for line in lines],
+    }
+    save_json(record, out / "scaling.json")
+    for sweep in record["sweeps"]:
+        draw(record, sweep, out / f"scaling-{sweep['name']}.png")
+    console.print(f"Written to {out}: scaling.json and scaling-*.png", highlight=False)
+
+
+def measure(sweep: Sweep, advance: Callable[[str], None], budget: float) -> list[Line]:
+    """Both libraries in turn at every size; a peer drops out of a line once its next point would take too long."""
+    times: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    left_out: dict[tuple[str, str, str], list[int]] = {}
+    for planned in sweep.sizes:
+        x, y, num_classes = sweep.data(planned)
+        size = int(x.nnz) if sweep.nonzeros else planned
+        for name, estimator, peer in sweep.models:
+            advance(f"{name}, {size:,}")
+            for verb, ours, theirs in _verbs(estimator, peer(), x, y, num_classes):
+                line = (name, SKLEARN, verb)
+                calls = [ours]
+                if _forecast(times.get(line, {}), size) < PATIENCE:
+                    calls.append(theirs)
+                else:
+                    left_out.setdefault(line, []).append(size)
+                for call in calls:
+                    seconds(call)
+                raced = race(calls, budget)
+                for library, repeats in zip(("jaxgen", SKLEARN), raced, strict=False):
+                    times.setdefault((name, library, verb), {})[size] = repeats
+    return [
+        Line(
+            sweep.name,
+            *line,
+            sizes=list(points),
+            seconds=list(points.values()),
+            skipped=left_out.get(line, []),
+            exponent=exponent(list(points), [milliseconds(repeats) for repeats in points.values()]),
+        )
+        for line, points in times.items()
+    ]
+
+
+def _verbs(
+    estimator: Any, peer: Any, x: Any, y: np.ndarray, num_classes: int
+) -> list[tuple[str, Callable[[], Any], Callable[[], Any]]]:
+    """Fit and score: jaxgen's call and scikit-learn's, whose fit the score needs."""
+    classifier = jg.fit(estimator, x, y, num_classes=num_classes)
+    peer.fit(x[: len(y)], y)
+    return [
+        ("fit", partial(jg.fit, estimator, x, y, num_classes=num_classes), lambda: peer.fit(x, y)),
+        ("score", lambda: jg.log_posterior(classifier, x), lambda: peer.predict_log_proba(x)),
+    ]
+
+
+def _forecast(points: dict[int, list[float]], size: int) -> float:
+    """Seconds that a call is likely to take, were it linear from the last point on; none where there is no point."""
+    if not points:
+        return 0.0
+    last = list(points)[-1]
+    return milliseconds(points[last]) / 1e3 * size / last
+
+
+def _table(planned: list[Sweep], lines: list[Line]) -> Table:
+    table = Table(title="Growth of time", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for header in ("in", "from – to", "job"):
+        table.add_column(header, no_wrap=True)
+    for header in ("exponent", "sklearn", "ms at the end", "sklearn"):
+        table.add_column(header, justify="right", no_wrap=True)
+    by_key = {(line.sweep, line.model, line.library, line.verb): line for line in lines}
+    for sweep in planned:
+        for model, *_ in sweep.models:
+            for verb in ("fit", "score"):
+                ours, theirs = (by_key[sweep.name, model, library, verb] for library in ("jaxgen", SKLEARN))
+                table.add_row(
+                    sweep.name,
+                    f"{ours.sizes[0]:,} – {ours.sizes[-1]:,}",
+                    f"{model} {verb}",
+                    *("–" if line.exponent is None else f"{line.exponent:.2f}" for line in (ours, theirs)),
+                    f"{milliseconds(ours.seconds[-1]):.1f}",
+                    "left out" if theirs.skipped else f"{milliseconds(theirs.seconds[-1]):.1f}",
+                )
+        table.add_section()
+    return table

@@ -1,0 +1,232 @@
+"""`python -m benchmarks throughput`: how fast, beside the peers and beside what the machine allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+from rich import box
+from rich.progress import Progress
+from rich.table import Table
+
+from benchmarks.growth import duration
+from benchmarks.peers import SKLEARN
+from benchmarks.records import INK, MUTED, OURS, WARM, describe, figure, plain, save_json, save_picture, wide_console
+from benchmarks.throughput_cases import CASES, Case
+from benchmarks.timing import environment, machine_rates, milliseconds, race, seconds
+from benchmarks.workloads import Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's bars, where each ends
+BUDGET = 2.0  # seconds of alternating calls a case
+
+
+class DisagreementError(Exception):
+    """Two libraries that should compute the same do not; nothing is timed then."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case, measured. Figures that a case has not are None."""
+
+    name: str
+    target: float | None
+    sizes: dict[str, int]
+    difference: float
+    compile_ms: float | None
+    ms: dict[str, float]
+    seconds: dict[str, list[float]]
+    ratio: float
+    gigabytes_per_second: float | None
+    gigaflops: float | None
+    accuracy: float | None
+    best_accuracy: float | None
+
+
+def measure(case: Case, sizes: Sizes, budget: float = BUDGET) -> Result:
+    """Prepare a case, check that all libraries agree, then time them in turn.
+
+    Raises:
+        DisagreementError: if the answers are further apart than the case tolerates, with its name.
+    """
+    jax.clear_caches()  # so that the first call compiles, whichever cases ran before
+    job = case.prepare(sizes)
+    result: Any = None
+
+    def first() -> Any:
+        nonlocal result
+        result = job.ours()
+        return result
+
+    first_seconds = seconds(first)
+    difference = 0.0
+    for library, call in job.others.items():
+        apart = job.difference(result, call())
+        if not apart <= case.tolerance:
+            raise DisagreementError(
+                f"{case.name}: jaxgen and {library} differ by {apart:.2g}, more than {case.tolerance:.2g}; not timed."
+            )
+        difference = max(difference, apart)
+    accuracy, best = job.quality(result) if job.quality else (None, None)
+    libraries = ["jaxgen", *job.others]
+    times = dict(zip(libraries, race([job.ours, *job.others.values()], budget), strict=True))
+    ms = {library: milliseconds(times[library]) for library in libraries}
+    warm = ms["jaxgen"] / 1e3
+    return Result(
+        name=case.name,
+        target=case.target,
+        sizes=job.sizes,
+        difference=difference,
+        compile_ms=1e3 * max(0.0, first_seconds - warm) if job.compiles else None,
+        ms=ms,
+        seconds=times,
+        ratio=ms[SKLEARN] / ms["jaxgen"],
+        gigabytes_per_second=1e-9 * job.read / warm if job.read else None,
+        gigaflops=1e-9 * job.flops / warm if job.flops else None,
+        accuracy=accuracy,
+        best_accuracy=best,
+    )
+
+
+def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
+    """Measure the cases whose names contain one of `rows` (all by default), print the table, write JSON and PNG.
+
+    Raises:
+        DisagreementError: as `measure` does.
+        ValueError: if no case has such a name.
+    """
+    cases = [case for case in CASES if not rows or any(row.lower() in case.name.lower() for row in rows)]
+    if not cases:
+        raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {', '.join(c.name for c in CASES)}")
+    console = wide_console(140)
+    sizes = Sizes.quick() if quick else Sizes().filling(jax.default_backend())
+    results: list[Result] = []
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("the machine's own rates", total=len(cases))
+        rates = machine_rates(0.02 if quick else 1.0)
+        for case in cases:
+            progress.update(task, description=case.name)
+            results.append(measure(case, sizes, 0.0 if quick else BUDGET))
+            progress.advance(task)
+    about = environment()
+    console.print(_table(results, rates))
+    console.print(
+        f"{sizes.describe()}\n"
+        "Medians of alternating warm calls; ratio = scikit-learn / jaxgen; compile = first call − warm call.\n"
+        "GB/s = the data read once / time, GFLOP/s = the plainest algorithm's operations / time: lower bounds on what "
+        "the program moves and computes.\n"
+        "apart = the largest difference from a peer's answer, checked before timing; best = that of the classifier "
+        "that generated the data (1 − Bayes error).\n" + describe(about),
+        highlight=False,
+    )
+    record = {
+        "environment": about,
+        "rates": rates,
+        "sizes": asdict(sizes),
+        "results": [asdict(result) for result in results],
+    }
+    save_json(record, out / "throughput.json")
+    draw(record, out / "throughput.png")
+    console.print(f"Written to {out}: throughput.json, throughput.png", highlight=False)
+
+
+def _table(results: list[Result], rates: dict[str, float]) -> Table:
+    others = sorted({library for r in results for library in r.ms} - {"jaxgen", SKLEARN})
+    table = Table(
+        title=f"Throughput; this machine in this run: {rates['GB/s']:.1f} GB/s read, "
+        f"{rates['GFLOP/s']:.0f} GFLOP/s in a float32 matrix product",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    table.add_column("job", no_wrap=True)
+    headers = ["jaxgen ms", "sklearn ms", *(f"{library} ms" for library in others), "ratio", "asked", "compile ms"]
+    for header in [*headers, "GB/s", "GFLOP/s", "apart", "accuracy (best)"]:
+        table.add_column(header, justify="right", no_wrap=True)
+    for r in results:
+        ratio = _ratio(r.ratio)
+        missed = r.target is not None and r.ratio < r.target
+        table.add_row(
+            r.name,
+            f"{r.ms['jaxgen']:.2f}",
+            f"{r.ms[SKLEARN]:.2f}",
+            *(_figure(r.ms.get(library), ".2f") for library in others),
+            f"[red]{ratio}[/red]" if missed else ratio,
+            "–" if r.target is None else f"{r.target:g}×",
+            _figure(r.compile_ms, ".0f"),
+            _figure(r.gigabytes_per_second, ".2f"),
+            _figure(r.gigaflops, ".2f"),
+            f"{r.difference:.0e}",
+            "–" if r.accuracy is None else f"{r.accuracy:.3f} ({r.best_accuracy:.3f})",
+        )
+    return table
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """A bar for each case: how many times as fast as scikit-learn, with a mark at the ratio that is asked for."""
+    results = record["results"]
+    picture = figure(10.5, 1.6 + 0.34 * len(results), left=2.75, right=1.85, bottom=0.6, top=1.0)
+    axes = picture.add_subplot()
+    places = range(len(results), 0, -1)
+    ratios = [r["ratio"] for r in results]
+    met = [r["target"] is None or r["ratio"] >= r["target"] for r in results]
+    # Bars grow from 1, the peer's own time, to either side.
+    axes.barh(
+        list(places),
+        [ratio - 1 for ratio in ratios],
+        left=1,
+        height=0.62,
+        color=[OURS if good else WARM for good in met],
+    )
+    largest = max([*ratios, *(r["target"] or 1 for r in results)])
+    smallest = min([*ratios, *(r["target"] or 1 for r in results)])
+    axes.set_xscale("log")
+    axes.set_xlim(min(0.6, smallest / 1.3), largest * 1.3)
+    beside = axes.get_yaxis_transform()  # across in parts of the axes, up in cases
+    for place, r in zip(places, results, strict=True):
+        if r["target"] is not None:
+            axes.plot([r["target"]] * 2, [place - 0.42, place + 0.42], color=INK, linewidth=2, solid_capstyle="butt")
+        asked = "–" if r["target"] is None else f"{r['target']:g}×"
+        for column, entry in zip(
+            COLUMNS.values(), (_ratio(r["ratio"]), asked, duration(r["ms"]["jaxgen"] / 1e3)), strict=True
+        ):
+            axes.annotate(entry, (column, place), xycoords=beside, va="center", ha="right", fontsize=9, color=INK)
+    for header, column in COLUMNS.items():
+        axes.annotate(header, (column, 1), xycoords="axes fraction", ha="right", fontsize=8.5, color="#555555")
+    axes.axvline(1, color=MUTED, linewidth=1)
+    axes.set_yticks(list(places), [r["name"] for r in results])
+    axes.set_ylim(0.3, len(results) + 0.7)
+    powers = range(math.floor(math.log10(axes.get_xlim()[0])), math.ceil(math.log10(axes.get_xlim()[1])) + 1)
+    ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if axes.get_xlim()[0] <= m * 10.0**p <= axes.get_xlim()[1]]
+    axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
+    axes.minorticks_off()
+    axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
+    plain(axes)
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("times as fast as scikit-learn, in the same run (log scale; 1× = the same time)", fontsize=9.5)
+    about = record["environment"]
+    height = picture.get_figheight()
+    picture.text(0.012, 1 - 0.32 / height, "How many times as fast as scikit-learn is jaxgen?", fontsize=13, color=INK)
+    picture.text(
+        0.012,
+        1 - 0.72 / height,
+        "bars: the measured ratio, in red where it is below the black mark, the ratio that is asked for\n"
+        f"{about['device']}, {about['machine']}, jax {about['jax']}, scikit-learn {about['scikit-learn']}",
+        fontsize=8.5,
+        color="#555555",
+    )
+    save_picture(picture, path)
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}×" if ratio < 2 else f"{ratio:.1f}×"
