@@ -64,19 +64,32 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, start: Any = 0, ro
     return total
 
 
-def map_rows(function: Callable[[Array], Any], x: Array, *, block: int) -> Any:
-    """`function(x)` computed in blocks of rows: a pytree of arrays with one entry a row."""
-    n = x.shape[0]
+def map_rows(
+    function: Callable[[Array], tuple[Array, Array]], x: Array, *, block: int, start: Any = 0, rows: int | None = None
+) -> tuple[Array, Array]:
+    """`function(x)` computed in blocks of rows.
+
+    Args:
+        function: from a block of rows to an array with one entry a row, and a flag.
+        x: the rows.
+        block: rows of a block, at most.
+        start: index of the first row that is mapped.
+        rows: how many rows are mapped; by default all.
+
+    Returns:
+        One entry a row, and whether any flag was raised.
+    """
+    n = x.shape[0] if rows is None else rows
     if n <= block:
-        return function(x)
+        return function(x if rows is None else _slice(x, start, n))
     whole = n // block
-    _, parts = lax.scan(
-        lambda _, start: (None, function(_slice(x, start, block))), None, block * jnp.arange(whole, dtype=jnp.int32)
-    )
-    parts = [jax.tree.map(lambda a: a.reshape(whole * block, *a.shape[2:]), parts)]
+    positions = start + block * jnp.arange(whole, dtype=jnp.int32)
+    _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, block))), None, positions)
+    result, flag = parts.reshape(whole * block, *parts.shape[2:]), jnp.any(flags)
     if n % block:
-        parts.append(function(_slice(x, whole * block, n % block)))
-    return jax.tree.map(lambda *a: jnp.concatenate(a), *parts)
+        rest, last = function(_slice(x, start + whole * block, n % block))
+        result, flag = jnp.concatenate([result, rest]), flag | last
+    return result, flag
 
 
 def _slice(data: Any, start: Any, rows: int) -> Any:

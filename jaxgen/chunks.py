@@ -11,13 +11,11 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import shares
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import Total
-from jaxgen.sparse import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,19 +167,9 @@ def score(program: Callable[[Chunk], tuple[Array, Array]], x: HostRows, num_clas
     """The result of `program(chunk)` for all rows, and whether something in x was bad."""
     plan = Plan.of(x)
     grouped = num_classes > _FEW_CLASSES
+    places = [slice(int(first), int(last)) for first, last in pairwise(plan.bounds)]
 
-    def chunk(i: int) -> Chunk:
-        first, last = int(plan.bounds[i]), int(plan.bounds[i + 1])
-        return x.chunk(first, last, plan.num_rows, plan.num_entries, grouped=grouped)
+    def of_rows(rows: slice) -> tuple[Array, Array]:
+        return program(x.chunk(rows.start, rows.stop, plan.num_rows, plan.num_entries, grouped=grouped))
 
-    form, _ = jax.eval_shape(program, chunk(0))
-    result = aligned((x.shape[0], *form.shape[1:]), form.dtype)
-
-    def one(i: int) -> bool:
-        first, last = int(plan.bounds[i]), int(plan.bounds[i + 1])
-        answer, bad = program(chunk(i))
-        result[first:last] = np.asarray(answer)[: last - first]
-        return bool(bad)
-
-    bad = any(shares.over(one, range(len(plan))))
-    return jnp.asarray(result), bad
+    return shares.gather(of_rows, places, places, x.shape[0])

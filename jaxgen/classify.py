@@ -8,26 +8,20 @@ the posterior and the prediction do not feel; verbs that need p(x) itself go by 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from jaxgen import blocks, chunks, inputs, platform
-from jaxgen.numerics import nonnegative_or_nan, safe_log, working_dtype
-from jaxgen.sparse import HostRows, SparseRows
+from jaxgen.numerics import nonnegative_or_nan, safe_log
+from jaxgen.scoring import score
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
     from jaxtyping import Float, Int, Real
 
     from jaxgen.inputs import AnyArray, Domain
-    from jaxgen.platform import Tuning
-    from jaxgen.sparse import Chunk
+    from jaxgen.scoring import Scorer
 
 
 class Density(Protocol):
@@ -90,6 +84,21 @@ class Classifier(NamedTuple, Generic[D]):
         """d."""
         return self.density.num_features
 
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """(K,); longer for a stack of classifiers."""
+        return jnp.shape(self.log_prior)
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether x may be sparse."""
+        return getattr(self.density, "takes_sparse", False)
+
+    def prepared(self) -> Classifier[Any]:
+        """The same classifier, with what scoring needs of it computed once for all rows."""
+        ready = getattr(self.density, "prepared", None)
+        return self if ready is None else self._replace(density=ready())
+
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""
         return self._with_prior(self.density.scores(x))
@@ -105,24 +114,6 @@ class Classifier(NamedTuple, Generic[D]):
                 f"{self.log_prior.shape}."
             )
         return scores + self.log_prior[None]
-
-
-class Scorer(Protocol):
-    """What the verbs ask of any classifier, generative or discriminative."""
-
-    @property
-    def domain(self) -> Domain:
-        """What the features may be."""
-        ...
-
-    @property
-    def num_features(self) -> int:
-        """d."""
-        ...
-
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """The log posterior up to a term common to all classes."""
-        ...
 
 
 def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
@@ -145,12 +136,12 @@ def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array
         >>> print(f"{jg.log_likelihood(c, jnp.zeros(2))[0]:.4f}")  # -log 2π
         -1.8379
     """
-    return _score(_log_likelihood, _generative(c, "log_likelihood"), x)
+    return score(_log_likelihood, _generative(c, "log_likelihood"), x)
 
 
 def log_joint(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
-    return _score(_log_joint, _generative(c, "log_joint"), x)
+    return score(_log_joint, _generative(c, "log_joint"), x)
 
 
 def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n"]:
@@ -158,7 +149,7 @@ def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, 
 
     An x that is impossible under every class has evidence −inf.
     """
-    return _score(_log_evidence, _generative(c, "log_evidence"), x)
+    return score(_log_evidence, _generative(c, "log_evidence"), x)
 
 
 def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
@@ -181,7 +172,7 @@ def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n clas
         >>> print(f"{jnp.exp(jg.log_posterior(c, jnp.array([2.0])))[1]:.4f}")  # the logistic function at 2
         0.8808
     """
-    return _score(_log_posterior, c, x)
+    return score(_log_posterior, c, x)
 
 
 def predict(c: Scorer, x: Real[AnyArray, "*n d"]) -> Int[Array, "*n"]:
@@ -189,7 +180,7 @@ def predict(c: Scorer, x: Real[AnyArray, "*n d"]) -> Int[Array, "*n"]:
 
     Under a trace, a value of x outside the domain cannot be seen in a class index: look at `log_posterior` there.
     """
-    return _score(_predict, c, x)
+    return score(_predict, c, x)
 
 
 def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float) -> Float[Array, " classes"]:
@@ -231,110 +222,3 @@ def _generative(c: Any, verb: str) -> Classifier[Any]:
             "A discriminative one has log_posterior and predict alone."
         )
     return c
-
-
-def _score(function: Callable[[Any, Array], Array], c: Any, x: Any) -> Any:
-    """Check the arguments, run one compiled program, and look at its answer for what bad values left there."""
-    if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
-        raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
-    sparse = getattr(c.density if isinstance(c, Classifier) else c, "takes_sparse", False)
-    x = inputs.check_points(x, c.num_features, sparse=sparse)
-    check_single(c)
-    tuning = platform.tuning_of(c, x)
-    if isinstance(x, HostRows) and platform.platform_of(c) == "cpu":
-        prepared, num_classes = _prepare_program(c), _num_classes(c)
-        result, bad = chunks.score(partial(_score_chunk_program, function, prepared), x, num_classes)
-    else:
-        rows = x.whole() if isinstance(x, HostRows) else x
-        result, bad = _score_program(function, c, rows, tuning)
-    if not inputs.is_traced(bad, x) and bad:
-        inputs.raise_for_values(x, c.domain)
-    return result
-
-
-def check_single(c: Any) -> None:
-    """Raise for a stack of classifiers, which only vmap takes apart."""
-    shape = jnp.shape(c.log_prior if isinstance(c, Classifier) else c.bias)
-    if len(shape) != 1:
-        raise ValueError(
-            f"c must be one classifier, whose log_prior or bias has shape (K,); found {shape}. "
-            "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
-        )
-
-
-@partial(jax.jit, static_argnums=(0, 3))
-def _score_program(
-    function: Callable[[Any, Array], Array], c: Any, x: Array, tuning: Tuning | None
-) -> tuple[Array, Array]:
-    """The answer, and whether a value of x was outside the classifier's domain."""
-    c = _prepared(c)
-    if isinstance(x, SparseRows):
-        score = partial(_score_sparse, function)
-        return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
-    dtype = c.log_prior.dtype if isinstance(c, Classifier) else c.bias.dtype
-
-    def map_blocks(x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
-        block = blocks.num_rows(tuning.score_elements, max(x.shape[-1], _num_classes(c)))
-
-        def rows(x: Array) -> tuple[Array, Array]:
-            result = function(c, x.astype(dtype))
-            # A value that is not finite leaves a result that is not: only then are the values themselves looked at.
-            if not (c.domain.shows and jnp.issubdtype(result.dtype, jnp.floating)):
-                return result, jnp.ones(result.shape[0], bool)
-            return result, ~jnp.all(jnp.isfinite(result), axis=tuple(range(1, result.ndim)))
-
-        def spoil(result: Array) -> tuple[Array, Array]:
-            outside = blocks.map_rows(lambda x: ~jnp.all(c.domain.contains(x.astype(dtype)), axis=-1), x, block=block)
-            return _spoil(result, outside), jnp.any(outside)
-
-        result, suspect = blocks.map_rows(rows, x, block=block)
-        return lax.cond(jnp.any(suspect), spoil, lambda result: (result, jnp.zeros((), bool)), result)
-
-    result, bad = platform.run(map_blocks, jnp.atleast_2d(x), tuning=tuning)
-    return (result[0] if x.ndim == 1 else result), bad
-
-
-@partial(jax.jit, static_argnums=0)
-def _score_chunk_program(function: Callable[[Any, Any], Array], c: Any, chunk: Chunk) -> tuple[Array, Array]:
-    return _score_sparse(function, c, chunk.unpack(chunk.values.dtype))
-
-
-def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
-    dtype = c.log_prior.dtype if isinstance(c, Classifier) else c.bias.dtype
-    x = x.astype(dtype)
-    bad = ~jnp.all(c.domain.contains(x.values))
-    in_row = lax.cond(
-        bad,
-        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(dtype)) > 0,
-        lambda: jnp.zeros(x.shape[0], bool),
-    )
-    return _spoil(function(c, x), in_row), bad
-
-
-@jax.jit
-def _prepare_program(c: Any) -> Any:
-    """The classifier in the form in which many chunks are scored."""
-    return _prepared(c)
-
-
-def _prepared(c: Any) -> Any:
-    c = _in_one_dtype(c)
-    ready = getattr(c.density, "prepared", None) if isinstance(c, Classifier) else None
-    return c if ready is None else c._replace(density=ready())
-
-
-def _in_one_dtype(c: Any) -> Any:
-    with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
-        dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
-
-
-def _num_classes(c: Any) -> int:
-    return (c.log_prior if isinstance(c, Classifier) else c.bias).shape[0]
-
-
-def _spoil(result: Array, rows: Array) -> Array:
-    """NaN for some rows, where the result can hold it."""
-    if not jnp.issubdtype(result.dtype, jnp.floating):
-        return result
-    return jnp.where(rows.reshape(-1, *(1,) * (result.ndim - 1)), jnp.nan, result)

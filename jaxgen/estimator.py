@@ -60,6 +60,9 @@ class Statistics(Protocol):
 
 S = TypeVar("S", bound=Statistics)
 
+# Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
+_MOST_ROWS = 2**20
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +155,20 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
-        if isinstance(rows, HostRows) and tuning is not None:
-            if platform.platform_of(labels) == "cpu":
-                statistics, wrong = self.statistics_of_chunks(rows, labels)
-                if wrong or not _all_finite(statistics):
-                    inputs.raise_for_rows(rows, labels, self.domain)
-                return statistics
-        if isinstance(rows, HostRows):
-            rows = rows.whole()
-        program = partial(_statistics_program, structure, block_size=block_size, tuning=tuning)
-        parts, bad = zip(*shares.run(program, shares.split(rows, labels, large=self.sorts_by_class)), strict=True)
+        if isinstance(rows, HostRows) and platform.platform_of(labels) == "cpu":
+            statistics, wrong = self.statistics_of_chunks(rows, labels)
+            bad = [wrong, not _all_finite(statistics)]
+        else:
+            if isinstance(rows, HostRows):
+                rows = rows.whole()
+            sparse = isinstance(rows, SparseRows)
+            mine = shares.whole(rows, labels) if sparse else shares.split(rows, labels, large=self.sorts_by_class)
+            program = partial(_statistics_program, structure, block_size=block_size, tuning=tuning)
+            parts, bad = zip(*shares.run(program, mine), strict=True)
+            statistics = reduce(merge_program, parts)
         if not inputs.is_traced(bad) and any(bad):
             inputs.raise_for_rows(rows, labels, self.domain)
-        return reduce(merge_program, parts)
+        return statistics
 
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
@@ -216,9 +220,9 @@ def _statistics_program(
         if isinstance(x, SparseRows):
             return summarise(start, x.reading(tuning.window).inside(), labels)
         elements = tuning.class_fold_elements if structure.sorts_by_class else tuning.fold_elements
-        block = blocks.num_rows(elements, max(x.shape[1], labels.num_classes))
-        most = block if structure.sorts_by_class else tuning.most_rows
-        return blocks.fold(summarise, x, labels, block=block_size or min(block, most), start=start, rows=num_rows)
+        block = block_size or blocks.num_rows(elements, max(x.shape[1], labels.num_classes))
+        most = _MOST_ROWS if structure.sorts_by_class or block_size else tuning.most_rows
+        return blocks.fold(summarise, x, labels, block=min(block, most), start=start, rows=num_rows)
 
     statistics = platform.run(fold, x, labels, start, absent, tuning=tuning)
     return statistics, ~_all_leaves(jnp.isfinite, statistics)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import inputs
-from jaxgen.classify import Classifier, check_single
+from jaxgen.classify import Classifier
+from jaxgen.scoring import check_single
 from jaxgen.sparse import SparseRows, product
 
 if TYPE_CHECKING:
@@ -35,6 +36,15 @@ class LinearClassifier(NamedTuple):
     def num_features(self) -> int:
         """d."""
         return self.weights.shape[-2]
+
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """(K,); longer for a stack of classifiers."""
+        return jnp.shape(self.bias)
+
+    def prepared(self) -> LinearClassifier:
+        """Itself: there is nothing to compute beforehand."""
+        return self
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""

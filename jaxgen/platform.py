@@ -47,8 +47,7 @@ class Tuning:
 # usually. Nonzeros: windows of 2^14 take 9.5 ms for 4.7 million, the whole at once 14 ms.
 CPU = Tuning("scatter", 2**16, 2**22, 2**19, 2**12, 2**14)
 # An accelerator wants few large steps. float32 scatter-add into small arrays is up to thousands of times slower than a
-# product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it; a float32 sum of ones is exact up to 2^24,
-# and the digits of counts need a few bits more, hence 2^20 rows.
+# product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it.
 ACCELERATOR = Tuning("matmul", 2**26, 2**26, 2**26, 2**20, 2**22)
 
 _override: ContextVar[Tuning | None] = ContextVar("tuning", default=None)

@@ -17,10 +17,11 @@ import jax
 import numpy as np
 
 from jaxgen import platform
-from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from jax import Array
 
     from jaxgen.inputs import AnyArray
 
@@ -29,17 +30,23 @@ _FEWEST_ELEMENTS = 2**20
 # Bytes of a NumPy array that are copied and converted at a time: what the caches hold, and memory that is soon reused;
 # and the same for a program that wants many rows at once.
 _PIECE, _LARGE_PIECE = 2**22, 2**24
+# Bytes: where JAX takes an array of NumPy over without a copy.
+BOUNDARY = 64
 
 
 @dataclass(frozen=True)
 class Share:
-    """The rows from `start` on of `x` and what belongs to them; the first `absent` rows are another share's."""
+    """The rows from `start` on of `x` and what belongs to them; the first `absent` rows are another share's too.
+
+    `place` is where its rows are among all.
+    """
 
     x: Any
     labels: Any
     start: np.int32
     absent: np.int32
     num_rows: int
+    place: slice
 
 
 def cores() -> int:
@@ -47,16 +54,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def split(x: AnyArray | SparseRows, labels: Any, *, large: bool = False) -> list[Share]:
+def split(x: AnyArray, labels: Any = None, *, large: bool = False) -> list[Share]:
     """The shares of the rows of x, all of one shape; `large` ones for a program that wants many rows at once."""
     n = x.shape[0]
-    if (
-        isinstance(x, SparseRows)
-        or platform.platform_of(x, labels) != "cpu"
-        or x.size < _FEWEST_ELEMENTS
-        or _is_distributed(x, labels)
-    ):
-        return [Share(x, labels, np.int32(0), np.int32(0), n)]
+    if platform.platform_of(x, labels) != "cpu" or x.size < _FEWEST_ELEMENTS or _is_distributed(x, labels):
+        return whole(x, labels)
     pieces = -(-x.nbytes // (_LARGE_PIECE if large else _PIECE)) if isinstance(x, np.ndarray) else 1
     count = min(-(-pieces // cores()) * cores(), n)
     rows = -(-n // count)
@@ -64,13 +66,19 @@ def split(x: AnyArray | SparseRows, labels: Any, *, large: bool = False) -> list
     for first in range(0, n, rows):
         # The last share overlaps the one before, so that all are one program.
         start = min(first, n - rows)
-        absent = np.int32(first - start)
+        absent, place = np.int32(first - start), slice(start, start + rows)
         if isinstance(x, np.ndarray):
-            mine = jax.tree.map(lambda leaf, start=start: np.asarray(leaf)[start : start + rows], labels)
-            shares.append(Share(x[start : start + rows], mine, np.int32(0), absent, rows))
+            mine = jax.tree.map(lambda leaf, place=place: np.asarray(leaf)[place], labels)
+            shares.append(Share(x[place], mine, np.int32(0), absent, rows, place))
         else:
-            shares.append(Share(x, labels, np.int32(start), absent, rows))
+            shares.append(Share(x, labels, np.int32(start), absent, rows, place))
     return shares
+
+
+def whole(x: Any, labels: Any = None) -> list[Share]:
+    """All rows in one share."""
+    n = x.shape[0]
+    return [Share(x, labels, np.int32(0), np.int32(0), n, slice(0, n))]
 
 
 def run(program: Callable[..., Any], shares: list[Share]) -> list[Any]:
@@ -80,6 +88,33 @@ def run(program: Callable[..., Any], shares: list[Share]) -> list[Any]:
         return program(share.x, share.labels, share.start, share.absent, num_rows=share.num_rows)
 
     return over(one, shares)
+
+
+def gather(
+    function: Callable[[Any], tuple[Array, Array]], items: Sequence[Any], places: Sequence[slice], num_rows: int
+) -> tuple[Array, bool]:
+    """The results of `function(item)`, each with an entry a row, put in their places; and whether any flag was raised.
+
+    A result may have more entries than its place.
+    """
+    form, _ = jax.eval_shape(lambda: function(items[0]))
+    result = aligned((num_rows, *form.shape[1:]), form.dtype)
+
+    def one(i: int) -> tuple[bool, Any]:
+        answer, flag = function(items[i])
+        result[places[i]] = np.asarray(answer)[: places[i].stop - places[i].start]
+        return bool(flag), answer.sharding if answer.committed else None
+
+    flags, (where, *_) = zip(*over(one, range(len(items))), strict=True)
+    return jax.device_put(result, where), any(flags)
+
+
+def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """An empty array on a boundary of 64 bytes, which JAX reads where it lies."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    buffer = np.empty(size + BOUNDARY, np.uint8)
+    start = -buffer.ctypes.data % BOUNDARY
+    return buffer[start : start + size].view(dtype).reshape(shape)
 
 
 def over(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:

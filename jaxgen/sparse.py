@@ -19,6 +19,7 @@ from jax.core import Tracer
 
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import matmul
+from jaxgen.shares import BOUNDARY, aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 # Entries of one row that are summed before they are added to the row: a sum in registers costs a quarter of one in
 # memory. More of them would be padding: half a group for each row.
 _GROUP = 8
-# Bytes: where JAX takes an array of NumPy over without a copy.
-_BOUNDARY = 64
 
 
 @partial(
@@ -316,23 +315,15 @@ class HostRows:
         )
 
 
-def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An empty array on a boundary of 64 bytes, which JAX reads where it lies."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    buffer = np.empty(size + _BOUNDARY, np.uint8)
-    start = -buffer.ctypes.data % _BOUNDARY
-    return buffer[start : start + size].view(dtype).reshape(shape)
-
-
 def _window(array: np.ndarray, begin: int, size: int) -> tuple[np.ndarray, int]:
     """A slice that holds `size` elements from `begin` on, from a boundary on where there is one; and where they begin.
 
     JAX reads an array of NumPy where it lies if it begins on such a boundary, and copies it otherwise.
     """
-    longer = size + _BOUNDARY // array.itemsize
+    longer = size + BOUNDARY // array.itemsize
     if longer > len(array):
         return _padded(array[begin : begin + size], size), 0
-    shift = (array.ctypes.data // array.itemsize + begin) % (_BOUNDARY // array.itemsize)
+    shift = (array.ctypes.data // array.itemsize + begin) % (BOUNDARY // array.itemsize)
     if shift > begin or begin - shift + longer > len(array):
         shift = begin - min(begin, len(array) - longer)
     return array[begin - shift : begin - shift + longer], shift

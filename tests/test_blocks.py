@@ -46,9 +46,12 @@ def test_every_row_is_seen_once_and_in_order(n, block_size):
 @pytest.mark.parametrize("block_size", [1, 3, 6, 100])
 def test_rows_map_in_blocks_as_they_do_at_once(n, block_size):
     x = np.random.default_rng(0).normal(size=(n, 2))
-    rows, sums = blocks.map_rows(lambda x: (2 * x, jnp.sum(x, axis=1)), x, block=block_size)
-    np.testing.assert_array_equal(rows, 2 * x)
-    np.testing.assert_allclose(sums, x.sum(axis=1))
+    for threshold in (x.max(), x.max() - 1e-9):
+        rows, flag = blocks.map_rows(lambda x, most=threshold: (2 * x, jnp.any(x > most)), x, block=block_size)
+        np.testing.assert_array_equal(rows, 2 * x)
+        assert flag == (threshold < x.max())
+    some, _ = blocks.map_rows(lambda x: (x[:, 0], jnp.any(x > 0)), x, block=block_size, start=n // 3, rows=n - n // 3)
+    np.testing.assert_array_equal(some, x[n // 3 :, 0])
 
 
 def test_a_fold_of_some_rows_and_the_position_of_each_block():

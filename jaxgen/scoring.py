@@ -1,0 +1,195 @@
+"""How a verb runs: arguments checked, one compiled program, rows in blocks, blocks on every core."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgen import blocks, chunks, inputs, platform, shares
+from jaxgen.numerics import working_dtype
+from jaxgen.sparse import HostRows, SparseRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.platform import Tuning
+    from jaxgen.sparse import Chunk
+
+
+class Scorer(Protocol):
+    """What the verbs ask of any classifier, generative or discriminative: a pytree of arrays."""
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        ...
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        ...
+
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """(K,); longer for a stack of classifiers."""
+        ...
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether x may be sparse."""
+        ...
+
+    def prepared(self) -> Any:
+        """The same classifier, with what scoring needs of it computed once for all rows."""
+        ...
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log posterior up to a term common to all classes."""
+        ...
+
+
+def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any) -> Any:
+    """`function(c, rows)` of every row of x: one result a row; an error, or NaN under a trace, for a bad value.
+
+    Args:
+        function: a module-level function, since programs are kept by it.
+        c: the classifier.
+        x: (d,), (n, d) or sparse rows.
+    """
+    if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
+        raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
+    x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse)
+    check_single(c)
+    on_cpu = platform.platform_of(c, x) == "cpu"
+    tuning = platform.tuning_of(c, x)
+    parts = shares.split(x) if on_cpu and isinstance(x, (jax.Array, np.ndarray)) and x.ndim == 2 else []
+    if isinstance(x, HostRows) and on_cpu:
+        result, bad = chunks.score(partial(_chunk_program, function, _prepare_program(c)), x, c.class_shape[0])
+    elif len(parts) > 1:
+        ready = jax.block_until_ready(_prepare_program(c))
+
+        def of_share(share: shares.Share) -> tuple[Array, Array]:
+            return _share_program(function, ready, share.x, share.start, num_rows=share.num_rows, tuning=tuning)
+
+        result, bad = shares.gather(of_share, parts, [share.place for share in parts], x.shape[0])
+    else:
+        result, bad = _program(function, c, x.whole() if isinstance(x, HostRows) else x, tuning)
+    if not inputs.is_traced(bad, x) and bad:
+        inputs.raise_for_values(x, c.domain)
+    return result
+
+
+def check_single(c: Scorer) -> None:
+    """Raise for a stack of classifiers, which only vmap takes apart."""
+    if len(c.class_shape) != 1:
+        raise ValueError(
+            f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
+            "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
+        )
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def _program(
+    function: Callable[[Any, Array], Array], c: Scorer, x: Array | SparseRows, tuning: Tuning | None
+) -> tuple[Array, Array]:
+    """The answer, and whether a value of x was outside the classifier's domain."""
+    c = _prepared(c)
+    if isinstance(x, SparseRows):
+        score = partial(_score_sparse, function)
+        return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
+    rows = jnp.atleast_2d(x)
+    result, bad = platform.run(partial(_score_dense, function), c, rows, tuning=tuning)
+    return (result[0] if x.ndim == 1 else result), bad
+
+
+@partial(jax.jit, static_argnums=0, static_argnames=("num_rows", "tuning"))
+def _share_program(
+    function: Callable[[Any, Array], Array], c: Any, x: Array, start: Array, *, num_rows: int, tuning: Tuning
+) -> tuple[Array, Array]:
+    return _score_dense(function, c, x, tuning=tuning, start=start, rows=num_rows)
+
+
+@partial(jax.jit, static_argnums=0)
+def _chunk_program(function: Callable[[Any, Any], Array], c: Any, chunk: Chunk) -> tuple[Array, Array]:
+    return _score_sparse(function, c, chunk.unpack(chunk.values.dtype))
+
+
+@jax.jit
+def _prepare_program(c: Scorer) -> Any:
+    """The classifier in the form in which many pieces are scored."""
+    return _prepared(c)
+
+
+def _score_dense(
+    function: Callable[[Any, Array], Array],
+    c: Any,
+    x: Array,
+    *,
+    tuning: Tuning,
+    start: Any = 0,
+    rows: int | None = None,
+) -> tuple[Array, Array]:
+    """The answer for the rows from `start` on, in blocks."""
+    dtype = _dtype(c)
+    in_blocks = partial(
+        blocks.map_rows,
+        x=x,
+        block=blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0])),
+        start=start,
+        rows=rows,
+    )
+
+    def block(x: Array) -> tuple[Array, Array]:
+        result = function(c, x.astype(dtype))
+        # A value that is not finite leaves a result that is not: only then are the values themselves looked at.
+        shows = c.domain.shows and jnp.issubdtype(result.dtype, jnp.floating)
+        return result, ~jnp.all(jnp.isfinite(result)) if shows else jnp.ones((), bool)
+
+    def outside(x: Array) -> tuple[Array, Array]:
+        bad = ~jnp.all(c.domain.contains(x.astype(dtype)), axis=-1)
+        return bad, jnp.any(bad)
+
+    def spoil(result: Array) -> tuple[Array, Array]:
+        bad, any_bad = in_blocks(outside)
+        return _spoil(result, bad), any_bad
+
+    result, suspect = in_blocks(block)
+    return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros((), bool)), result)
+
+
+def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
+    x = x.astype(_dtype(c))
+    bad = ~jnp.all(c.domain.contains(x.values))
+    in_row = lax.cond(
+        bad,
+        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
+        lambda: jnp.zeros(x.shape[0], bool),
+    )
+    return _spoil(function(c, x), in_row), bad
+
+
+def _prepared(c: Scorer) -> Any:
+    with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
+        dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
+    alike: Any = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
+    return alike.prepared()
+
+
+def _dtype(c: Any) -> Any:
+    return jax.tree.leaves(c)[0].dtype
+
+
+def _spoil(result: Array, rows: Array) -> Array:
+    """NaN for some rows, where the result can hold it."""
+    if not jnp.issubdtype(result.dtype, jnp.floating):
+        return result
+    return jnp.where(rows.reshape(-1, *(1,) * (result.ndim - 1)), jnp.nan, result)
