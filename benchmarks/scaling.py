@@ -19,7 +19,7 @@ from benchmarks.growth import draw, exponent
 from benchmarks.peers import SKLEARN
 from benchmarks.records import describe, save_json, wide_console
 from benchmarks.synthetic import TextModel, gaussian_rows
-from benchmarks.timing import environment, milliseconds, race, seconds
+from benchmarks.timing import REST, environment, milliseconds, race, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -170,7 +170,7 @@ def measure(sweep: Sweep, advance: Callable[[str], None], budget: float) -> list
                     left_out.setdefault(line, []).append(size)
                 for call in calls:
                     seconds(call)
-                raced = race(calls, budget)
+                raced = race(calls, budget, rest=REST)
                 for library, repeats in zip(("jaxgen", SKLEARN), raced, strict=False):
                     times.setdefault((name, library, verb), {})[size] = repeats
     return [

@@ -15,7 +15,7 @@ from benchmarks.growth import duration
 from benchmarks.peers import SKLEARN
 from benchmarks.records import INK, MUTED, OURS, WARM, describe, figure, plain, save_json, save_picture, wide_console
 from benchmarks.throughput_cases import CASES, Case
-from benchmarks.timing import environment, machine_rates, milliseconds, race, seconds
+from benchmarks.timing import REST, environment, machine_rates, milliseconds, race, seconds
 from benchmarks.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def measure(case: Case, sizes: Sizes, budget: float = BUDGET) -> Result:
         difference = max(difference, apart)
     accuracy, best = job.quality(result) if job.quality else (None, None)
     libraries = ["jaxgen", *job.others]
-    times = dict(zip(libraries, race([job.ours, *job.others.values()], budget), strict=True))
+    times = dict(zip(libraries, race([job.ours, *job.others.values()], budget, rest=REST), strict=True))
     ms = {library: milliseconds(times[library]) for library in libraries}
     warm = ms["jaxgen"] / 1e3
     return Result(

@@ -38,20 +38,18 @@ def num_rows(elements: int, width: int) -> int:
     return max(_FEWEST_ROWS, elements // width)
 
 
-def fold(summarise: Callable[..., M], *data: Any, block: int, start: Any = 0, rows: int | None = None) -> M:
+def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:
     """Merge `summarise(position, *rows)` over blocks of rows of `data`.
 
     Args:
         summarise: from the index of the first row of a block, and that block, to statistics.
         *data: pytrees of arrays that share their leading axis.
         block: rows of a block, at most.
-        start: index of the first row that is folded.
-        rows: how many rows are folded; by default all.
     """
-    n = jax.tree.leaves(data)[0].shape[0] if rows is None else rows
+    n = jax.tree.leaves(data)[0].shape[0]
     block = min(block, n)
     # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
-    step = jax.checkpoint(lambda position: summarise(position, *_slice(data, start + position, block)))
+    step = jax.checkpoint(lambda position: summarise(position, *_slice(data, position, block)))
     # The carry starts from the first block: zeros would not carry the sharding of the data inside shard_map.
     total = step(jnp.asarray(0, jnp.int32))
     whole = n // block
@@ -59,35 +57,31 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, start: Any = 0, ro
         positions = block * jnp.arange(1, whole, dtype=jnp.int32)
         total, _ = lax.scan(lambda total, position: (total.merge(step(position)), None), total, positions)
     if n % block:
-        rest = summarise(jnp.asarray(whole * block, jnp.int32), *_slice(data, start + whole * block, n % block))
+        rest = summarise(jnp.asarray(whole * block, jnp.int32), *_slice(data, whole * block, n % block))
         total = total.merge(rest)
     return total
 
 
-def map_rows(
-    function: Callable[[Array], tuple[Array, Array]], x: Array, *, block: int, start: Any = 0, rows: int | None = None
-) -> tuple[Array, Array]:
+def map_rows(function: Callable[[Array], tuple[Array, Array]], x: Array, *, block: int) -> tuple[Array, Array]:
     """`function(x)` computed in blocks of rows.
 
     Args:
         function: from a block of rows to an array with one entry a row, and a flag.
         x: the rows.
         block: rows of a block, at most.
-        start: index of the first row that is mapped.
-        rows: how many rows are mapped; by default all.
 
     Returns:
         One entry a row, and whether any flag was raised.
     """
-    n = x.shape[0] if rows is None else rows
+    n = x.shape[0]
     if n <= block:
-        return function(x if rows is None else _slice(x, start, n))
+        return function(x)
     whole = n // block
-    positions = start + block * jnp.arange(whole, dtype=jnp.int32)
+    positions = block * jnp.arange(whole, dtype=jnp.int32)
     _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, block))), None, positions)
     result, flag = parts.reshape(whole * block, *parts.shape[2:]), jnp.any(flags)
     if n % block:
-        rest, last = function(_slice(x, start + whole * block, n % block))
+        rest, last = function(_slice(x, whole * block, n % block))
         result, flag = jnp.concatenate([result, rest]), flag | last
     return result, flag
 

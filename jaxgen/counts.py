@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import blocks, chunks, inputs
+from jaxgen import blocks, chunks, inputs, platform
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import Total, drop_impossible, working_dtype
@@ -109,7 +109,7 @@ def _add_chunk(
 
 @partial(jax.jit, static_argnums=1)
 def _collect(estimator: CountingEstimator[Any], dtype: Any, table: Total, labels: Labels) -> Counts:
-    labels = labels.prepare(dtype, "scatter")
+    labels = labels.prepare(dtype, platform.CPU)
     feature_sum = jax.tree.map(lambda limb: class_table(limb, labels), table)
     count = jnp.ones(labels.row_weight.shape, dtype)
     class_weight = blocks.fold(lambda _, ones, labels: Total.of(labels.class_sum(ones)), count, labels, block=2**20)
@@ -189,9 +189,9 @@ def _sparse_sum(x: SparseRows, labels: Labels) -> Total:
     """Class sums of sparse rows, in pieces that merge: each of more entries than the table has cells."""
     piece = max(2**20, labels.num_classes * x.shape[1])
     groups = max(piece // max(x.values.shape[1], 1), 1)
-    return blocks.fold(
-        lambda _, part: Total.of(part.class_sum(labels)), x, block=groups, rows=max(x.values.shape[0], 1)
-    )
+    if x.values.shape[0] <= groups:
+        return Total.of(x.class_sum(labels))
+    return blocks.fold(lambda _, part: Total.of(part.class_sum(labels)), x, block=groups)
 
 
 def _exact_sum(x: Float[Array, "n d"], labels: Labels) -> Total:

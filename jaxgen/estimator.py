@@ -189,25 +189,23 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         return classifier
 
 
-@partial(jax.jit, static_argnames=("num_rows", "block_size", "tuning"))
+@partial(jax.jit, static_argnames=("block_size", "tuning"))
 def _statistics_program(
     structure: GenerativeEstimator[S, D],
     x: Array,
     labels: Labels,
-    start: Array,
     absent: Array,
     *,
-    num_rows: int,
     block_size: int | None,
     tuning: Tuning | None,
 ) -> tuple[S, Array]:
-    """The statistics of the rows from `start` on, of which the first are `absent`; and whether any is not finite."""
+    """The statistics of rows, of which the first are `absent`; and whether any is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
 
-    def fold(x: Array, labels: Labels, start: Array, absent: Array, *, tuning: Tuning) -> Any:
+    def fold(x: Array, labels: Labels, absent: Array, *, tuning: Tuning) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:
-            x, labels = x.astype(dtype), labels.prepare(dtype, tuning.class_sum)
+            x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
             labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
             x, labels, valid = inputs.blank_absent(x, labels, domain)
             statistics: Any = structure.summarise(x, labels)
@@ -218,13 +216,13 @@ def _statistics_program(
             return dataclasses.replace(statistics, class_weight=poisoned)
 
         if isinstance(x, SparseRows):
-            return summarise(start, x.reading(tuning.window).inside(), labels)
-        elements = tuning.class_fold_elements if structure.sorts_by_class else tuning.fold_elements
-        block = block_size or blocks.num_rows(elements, max(x.shape[1], labels.num_classes))
-        most = _MOST_ROWS if structure.sorts_by_class or block_size else tuning.most_rows
-        return blocks.fold(summarise, x, labels, block=min(block, most), start=start, rows=num_rows)
+            return summarise(jnp.asarray(0, jnp.int32), x.reading(tuning.window).inside(), labels)
+        rows = blocks.num_rows(tuning.fold_elements, max(x.shape[1], labels.num_classes))
+        default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
+        block = min(block_size or default, _MOST_ROWS)
+        return blocks.fold(summarise, x, labels, block=block)
 
-    statistics = platform.run(fold, x, labels, start, absent, tuning=tuning)
+    statistics = platform.run(fold, x, labels, absent, tuning=tuning)
     return statistics, ~_all_leaves(jnp.isfinite, statistics)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from jaxgen import platform
 from jaxgen.numerics import einsum
 
 if TYPE_CHECKING:
@@ -23,14 +25,18 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Num
 
+    from jaxgen.platform import Tuning
+
 # Beyond so many classes one-hot rows outgrow the data, on any platform.
 _MOST_ONE_HOT = 256
+# Of so few rows a product is as good as a scatter-add, and far better where many fits are vmapped.
+_FEW_ROWS = 512
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("index", "weight"),
-    meta_fields=("num_classes", "class_sum_by", "dtype"),
+    meta_fields=("num_classes", "tuning", "dtype"),
 )
 @dataclass(frozen=True)
 class HardLabels:
@@ -39,10 +45,10 @@ class HardLabels:
     index: Int[Array | np.ndarray, " n"]
     weight: Num[Array | np.ndarray, " n"] | None
     num_classes: int
-    class_sum_by: Literal["scatter", "matmul"] = "matmul"
+    tuning: Tuning = platform.ACCELERATOR
     dtype: np.dtype | None = None
 
-    def prepare(self, dtype: np.dtype, class_sum: Literal["scatter", "matmul"] = "matmul") -> HardLabels:
+    def prepare(self, dtype: np.dtype, tuning: Tuning = platform.ACCELERATOR) -> HardLabels:
         """The same labels ready for sums in `dtype`. Absent rows are of class K, impossible labels of class K + 1."""
         index = jnp.asarray(self.index)
         if index.dtype.itemsize < 4:  # K itself may not fit
@@ -54,8 +60,13 @@ class HardLabels:
             weight = jnp.asarray(self.weight).astype(dtype)
             weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
             index = jnp.where(exists, index, self.num_classes)
-        by = "scatter" if self.num_classes > _MOST_ONE_HOT else class_sum
-        return HardLabels(index, weight, self.num_classes, by, np.dtype(dtype))
+        return HardLabels(index, weight, self.num_classes, tuning, np.dtype(dtype))
+
+    @property
+    def sums_by_matmul(self) -> bool:
+        """Whether sums by class are products with one-hot rows."""
+        few = jnp.asarray(self.index).shape[0] <= _FEW_ROWS
+        return (few or self.tuning.class_sum == "matmul") and self.num_classes <= _MOST_ONE_HOT
 
     @property
     def row_weight(self) -> Float[Array, " n"]:
@@ -68,12 +79,39 @@ class HardLabels:
 
     def class_sum(self, values: Float[Array, "n ..."]) -> Float[Array, "classes ..."]:
         """Σ_i r_ik v_i."""
-        if self.class_sum_by == "matmul":
+        if self.sums_by_matmul:
             return einsum("nk,n...->k...", self.dense(), values)
         if self.weight is not None:
             values = self.row_weight.reshape(-1, *(1,) * (values.ndim - 1)) * values
         table = jnp.zeros((self.num_classes + 2, *values.shape[1:]), values.dtype)
         return table.at[self.index].add(values, mode="promise_in_bounds")[: self.num_classes]
+
+    def by_class(self) -> tuple[Int[Array, " n"], Int[Array, " classes_and_one"]]:
+        """The rows in the order of their classes, and where in it each class begins and the last one ends."""
+        index, n = jnp.asarray(self.index), jnp.asarray(self.index).shape[0]
+        counts = jnp.zeros(self.num_classes + 2, jnp.int32).at[index].add(1, mode="promise_in_bounds")
+        first = jnp.cumsum(counts, dtype=jnp.int32) - counts
+        if self.tuning.sort == "compare":
+            return jnp.argsort(index, stable=True).astype(jnp.int32), first[:-1]
+
+        def place(row: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+            following, order = state
+            label = index[row]
+            return following.at[label].add(1), order.at[following[label]].set(row.astype(jnp.int32))
+
+        return lax.fori_loop(0, n, place, (first, jnp.zeros(n, jnp.int32)))[1], first[:-1]
+
+    def first_rows(self) -> Int[Array, " classes"]:
+        """The first row of each class that is present; n for a class that has none."""
+        n = jnp.asarray(self.index).shape[0]
+        row = jnp.arange(n, dtype=jnp.int32)
+        if self.weight is not None:
+            row = jnp.where(self.row_weight > 0, row, n)
+        if self.sums_by_matmul:
+            mine = jnp.asarray(self.index)[:, None] == jnp.arange(self.num_classes, dtype=jnp.int32)[None]
+            return jnp.min(jnp.where(mine, row[:, None], n), axis=0)
+        table = jnp.full(self.num_classes + 2, n, jnp.int32)
+        return table.at[self.index].min(row, mode="promise_in_bounds")[: self.num_classes]
 
     def expand(self, table: Float[Array, "classes ..."]) -> Float[Array, "n ..."]:
         """Each row's own entry of a table of classes."""
@@ -108,9 +146,9 @@ class SoftLabels:
         """K."""
         return self.responsibilities.shape[1]
 
-    def prepare(self, dtype: np.dtype, class_sum: Literal["scatter", "matmul"] = "matmul") -> SoftLabels:
+    def prepare(self, dtype: np.dtype, tuning: Tuning = platform.ACCELERATOR) -> SoftLabels:
         """The same labels ready for sums in `dtype`, their weights multiplied in; their sums are products."""
-        del class_sum
+        del tuning
         responsibilities = jnp.asarray(self.responsibilities).astype(dtype)
         if self.weight is not None:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]

@@ -13,8 +13,6 @@ from jax import lax
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import Total, matmul, safe_divide, with_diagonal
 
-# A mean of at most so many deviations is summed without a correction for its rounding.
-_NEAR = 8.0
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16
 
@@ -56,27 +54,11 @@ class Moments:
         if full and not shared and isinstance(labels, HardLabels):
             return _moments_by_class(x, labels)
         class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
-        # The first mean carries the rounding of a sum of raw values. It takes their common part away; the mean of what
-        # is left corrects it, and the scatter about both follows from the one about the first.
-        first = safe_divide(labels.class_sum(x), class_weight[:, None])
         if isinstance(labels, HardLabels):
-            residual = x - labels.expand(first)
-            if shared:
-                scatter, weight = _hard_scatter(residual, labels, full=full)[None], jnp.sum(class_weight)
-            else:
-                scatter, weight = labels.class_sum(residual**2), class_weight[:, None]
-            # Where a mean is no larger than a few deviations, its rounding is far below them.
-            correction = lax.cond(
-                jnp.all(first**2 <= _NEAR**2 * safe_divide(diagonal(scatter), weight)),
-                lambda: jnp.zeros_like(first),
-                # From x, not from the residual, which would have to be kept for it.
-                lambda: safe_divide(labels.class_sum(x - labels.expand(first)), class_weight[:, None]),
-            )
-            about_first = cls(Total.of(class_weight), Total.of(first), scatter)
-            scatter = scatter - about_first._between(class_weight[:, None], correction)
+            pilot, rest, scatter = _hard_moments(x, labels, class_weight, full=full, shared=shared)
         else:
-            correction, scatter = _soft_moments(x, labels, class_weight, first, full=full, shared=shared)
-        return cls(Total.of(class_weight), Total.of(first).merge(Total.of(correction)), scatter)
+            pilot, rest, scatter = _soft_moments(x, labels, class_weight, full=full, shared=shared)
+        return cls(Total.of(class_weight), Total.of(pilot).merge(Total.of(rest)), scatter)
 
     def merge(self, other: Moments) -> Moments:
         """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
@@ -132,9 +114,10 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
     """
     n, d = x.shape
     k = labels.num_classes
-    chunk = min(n, max(_FEWEST_IN_CHUNK, n // 40))
-    order, index = _sorted_by_class(jnp.asarray(labels.index), k)
-    first_row = jnp.searchsorted(index, jnp.arange(k + 1, dtype=jnp.int32)).astype(jnp.int32)
+    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little.
+    most = max(_FEWEST_IN_CHUNK, labels.tuning.class_fold_elements // d)
+    chunk = min(n, max(_FEWEST_IN_CHUNK, min(n // (8 * k), most)))
+    order, first_row = labels.by_class()
     size = first_row[1:] - first_row[:-1]
     chunks = (size + chunk - 1) // chunk
     last_chunk = jnp.cumsum(chunks, dtype=jnp.int32)
@@ -145,40 +128,51 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
         rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
         weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
         part = _moments_of_one_class(x.at[rows].get(mode="promise_in_bounds"), weight)
-        mine = jax.tree.map(lambda leaf: leaf[label][None], total)
-        return jax.tree.map(lambda leaf, merged: leaf.at[label].set(merged[0]), total, mine.merge(part)), None
+        mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
+        put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
+        return jax.tree.map(put, total, mine.merge(part)), None
 
     weight, mean = (Total.of(jnp.zeros(shape, x.dtype)) for shape in ((k,), (k, d)))
     nothing = Moments(weight, mean, jnp.zeros((k, d, d), x.dtype))
-    most = -(-n // chunk) + min(k, n)
-    return lax.scan(jax.checkpoint(add), nothing, jnp.arange(most, dtype=jnp.int32))[0]
-
-
-def _sorted_by_class(index: Array, num_classes: int) -> tuple[Array, Array]:
-    """The rows in the order of their classes, and the classes in that order."""
-    n = index.shape[0]
-    row = jnp.arange(n, dtype=jnp.int32)
-    if n * (num_classes + 2) < 2**31:  # one key sorts three times as fast as a key and a value
-        key = jnp.sort(index * n + row)
-        return key % n, key // n
-    index, order = lax.sort_key_val(index, row)
-    return order, index
+    number = -(-n // chunk) + min(k, n)
+    return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
 
 
 def _moments_of_one_class(x: Array, weight: Array) -> Moments:
     total = jnp.sum(weight)
-    first = safe_divide(matmul(weight, x), total)
-    residual = x - first[None]
-    correction = safe_divide(matmul(weight, residual), total)
-    scatter = _scatter(residual, weight, full=True) - total * correction[:, None] * correction[None]
-    mean = Total.of(first[None]).merge(Total.of(correction[None]))
-    return Moments(Total.of(total[None]), mean, scatter[None])
+    pilot = lax.stop_gradient(x[jnp.argmax(weight > 0)])
+    residual = x - pilot[None]
+    rest = safe_divide(matmul(weight, residual), total)
+    mean = Total.of(jnp.where(total > 0, pilot, 0.0)[None]).merge(Total.of(rest[None]))
+    return Moments(Total.of(total[None]), mean, _scatter(residual - rest[None], weight, full=True)[None])
+
+
+def _hard_moments(
+    x: Array, labels: HardLabels, class_weight: Array, *, full: bool, shared: bool
+) -> tuple[Array, Array, Array]:
+    """A row of each class, the mean of what is left when it is taken away, and the scatter about both.
+
+    A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart.
+    What is taken away may be any point: it has no derivative.
+    """
+    present = class_weight[:, None] > 0
+    pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
+    residual = x - labels.expand(pilot)
+    rest = safe_divide(labels.class_sum(residual), class_weight[:, None])
+    residual -= labels.expand(rest)
+    if not shared:
+        return pilot, rest, labels.class_sum(residual**2)
+    if full and labels.weight is None:  # zeros for absent rows are then all that there is to multiply by
+        residual = residual * labels.row_weight[:, None]
+        return pilot, rest, matmul(residual.T, residual)[None]
+    return pilot, rest, _scatter(residual, labels.row_weight, full=full)[None]
 
 
 def _soft_moments(
-    x: Array, labels: SoftLabels, class_weight: Array, first: Array, *, full: bool, shared: bool
-) -> tuple[Array, Array]:
+    x: Array, labels: SoftLabels, class_weight: Array, *, full: bool, shared: bool
+) -> tuple[Array, Array, Array]:
     """The same where rows are shared by classes: a pass for each class, about its own mean."""
+    first = safe_divide(labels.class_sum(x), class_weight[:, None])
 
     def one_class(k: Array) -> tuple[Array, Array]:
         responsibility = labels.responsibility(k)
@@ -187,7 +181,7 @@ def _soft_moments(
         return correction, _scatter(residual - correction[None], responsibility, full=full)
 
     if not shared:
-        return lax.map(one_class, jnp.arange(labels.num_classes))
+        return first, *lax.map(one_class, jnp.arange(labels.num_classes))
 
     def add(total: Array, k: Array) -> tuple[Array, Array]:
         correction, scatter = one_class(k)
@@ -195,7 +189,7 @@ def _soft_moments(
 
     correction, start = one_class(jnp.asarray(0))
     total, rest = lax.scan(add, start, jnp.arange(1, labels.num_classes))
-    return jnp.concatenate([correction[None], rest]), total[None]
+    return first, jnp.concatenate([correction[None], rest]), total[None]
 
 
 def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:
@@ -203,14 +197,6 @@ def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:
     if full:
         return matmul((weight[:, None] * residual).T, residual)
     return matmul(weight, residual**2)
-
-
-def _hard_scatter(residual: Array, labels: HardLabels, *, full: bool) -> Array:
-    """The same by hard labels; without weights, zeros for absent rows are all that there is to multiply by."""
-    if full and labels.weight is None:
-        residual = residual * labels.row_weight[:, None]
-        return matmul(residual.T, residual)
-    return _scatter(residual, labels.row_weight, full=full)
 
 
 def _where(condition: Array, total: Total, otherwise: Total) -> Total:

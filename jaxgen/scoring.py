@@ -78,7 +78,7 @@ def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any) -> Any:
         ready = jax.block_until_ready(_prepare_program(c))
 
         def of_share(share: shares.Share) -> tuple[Array, Array]:
-            return _share_program(function, ready, share.x, share.start, num_rows=share.num_rows, tuning=tuning)
+            return _share_program(function, ready, share.x, tuning)
 
         result, bad = shares.gather(of_share, parts, [share.place for share in parts], x.shape[0])
     else:
@@ -111,11 +111,9 @@ def _program(
     return (result[0] if x.ndim == 1 else result), bad
 
 
-@partial(jax.jit, static_argnums=0, static_argnames=("num_rows", "tuning"))
-def _share_program(
-    function: Callable[[Any, Array], Array], c: Any, x: Array, start: Array, *, num_rows: int, tuning: Tuning
-) -> tuple[Array, Array]:
-    return _score_dense(function, c, x, tuning=tuning, start=start, rows=num_rows)
+@partial(jax.jit, static_argnums=(0, 3))
+def _share_program(function: Callable[[Any, Array], Array], c: Any, x: Array, tuning: Tuning) -> tuple[Array, Array]:
+    return _score_dense(function, c, x, tuning=tuning)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -129,24 +127,10 @@ def _prepare_program(c: Scorer) -> Any:
     return _prepared(c)
 
 
-def _score_dense(
-    function: Callable[[Any, Array], Array],
-    c: Any,
-    x: Array,
-    *,
-    tuning: Tuning,
-    start: Any = 0,
-    rows: int | None = None,
-) -> tuple[Array, Array]:
-    """The answer for the rows from `start` on, in blocks."""
+def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
     dtype = _dtype(c)
-    in_blocks = partial(
-        blocks.map_rows,
-        x=x,
-        block=blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0])),
-        start=start,
-        rows=rows,
-    )
+    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0]))
+    in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Array) -> tuple[Array, Array]:
         result = function(c, x.astype(dtype))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -34,18 +34,17 @@ _PIECE, _LARGE_PIECE = 2**22, 2**24
 BOUNDARY = 64
 
 
+# Rows of any width begin on such a boundary where their number is a multiple of this.
+_STRIDE = 16
+
+
 @dataclass(frozen=True)
 class Share:
-    """The rows from `start` on of `x` and what belongs to them; the first `absent` rows are another share's too.
-
-    `place` is where its rows are among all.
-    """
+    """Some rows of `x` and what belongs to them: those at `place`. The first `absent` are also the share's before."""
 
     x: Any
     labels: Any
-    start: np.int32
     absent: np.int32
-    num_rows: int
     place: slice
 
 
@@ -55,39 +54,44 @@ def cores() -> int:
 
 
 def split(x: AnyArray, labels: Any = None, *, large: bool = False) -> list[Share]:
-    """The shares of the rows of x, all of one shape; `large` ones for a program that wants many rows at once."""
-    n = x.shape[0]
+    """The shares of the rows of x, all of one shape; `large` ones for a program that wants many rows at once.
+
+    Arrays of JAX are not copied, and those of NumPy a piece at a time.
+    """
     if platform.platform_of(x, labels) != "cpu" or x.size < _FEWEST_ELEMENTS or _is_distributed(x, labels):
         return whole(x, labels)
+    n = x.shape[0]
     pieces = -(-x.nbytes // (_LARGE_PIECE if large else _PIECE)) if isinstance(x, np.ndarray) else 1
-    count = min(-(-pieces // cores()) * cores(), n)
+    count = -(-pieces // cores()) * cores()
+    # Every share begins on a boundary, also the last, which ends with the rows; so each may overlap the one before.
     rows = -(-n // count)
-    shares = []
-    for first in range(0, n, rows):
-        # The last share overlaps the one before, so that all are one program.
-        start = min(first, n - rows)
-        absent, place = np.int32(first - start), slice(start, start + rows)
-        if isinstance(x, np.ndarray):
-            mine = jax.tree.map(lambda leaf, place=place: np.asarray(leaf)[place], labels)
-            shares.append(Share(x[place], mine, np.int32(0), absent, rows, place))
-        else:
-            shares.append(Share(x, labels, np.int32(start), absent, rows, place))
+    rows = min(rows + (n - rows) % _STRIDE + _STRIDE, n)
+    shares, end = [], 0
+    while end < n:
+        start = min(end // _STRIDE * _STRIDE, n - rows)
+        place = slice(start, start + rows)
+        mine, theirs = jax.tree.map(partial(_view, place=place), (x, labels))
+        shares.append(Share(mine, theirs, np.int32(end - start), place))
+        end = place.stop
     return shares
 
 
 def whole(x: Any, labels: Any = None) -> list[Share]:
     """All rows in one share."""
-    n = x.shape[0]
-    return [Share(x, labels, np.int32(0), np.int32(0), n, slice(0, n))]
+    return [Share(x, labels, np.int32(0), slice(0, x.shape[0]))]
+
+
+def _view(array: AnyArray, place: slice) -> AnyArray:
+    """Some rows of an array, where they lie."""
+    rows = np.asarray(array)[place]
+    if isinstance(array, np.ndarray):
+        return rows
+    return jax.device_put(rows, array.sharding if array.committed else None)
 
 
 def run(program: Callable[..., Any], shares: list[Share]) -> list[Any]:
-    """The results of `program(x, labels, start, absent, num_rows=…)` for each share, in order."""
-
-    def one(share: Share) -> Any:
-        return program(share.x, share.labels, share.start, share.absent, num_rows=share.num_rows)
-
-    return over(one, shares)
+    """The results of `program(x, labels, absent)` for each share, in order."""
+    return over(lambda share: program(share.x, share.labels, share.absent), shares)
 
 
 def gather(

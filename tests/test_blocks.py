@@ -50,14 +50,12 @@ def test_rows_map_in_blocks_as_they_do_at_once(n, block_size):
         rows, flag = blocks.map_rows(lambda x, most=threshold: (2 * x, jnp.any(x > most)), x, block=block_size)
         np.testing.assert_array_equal(rows, 2 * x)
         assert flag == (threshold < x.max())
-    some, _ = blocks.map_rows(lambda x: (x[:, 0], jnp.any(x > 0)), x, block=block_size, start=n // 3, rows=n - n // 3)
-    np.testing.assert_array_equal(some, x[n // 3 :, 0])
 
 
-def test_a_fold_of_some_rows_and_the_position_of_each_block():
-    x = jnp.arange(20.0)[:, None]
-    total = blocks.fold(lambda position, x: Total.of(position.astype(x.dtype) + x.sum()), x, block=4, start=3, rows=10)
-    assert total.value == x[3:13].sum() + 0 + 4 + 8
+def test_a_fold_knows_the_position_of_each_block():
+    x = jnp.arange(10.0)[:, None]
+    total = blocks.fold(lambda position, x: Total.of(position.astype(x.dtype) + x.sum()), x, block=4)
+    assert total.value == x.sum() + 0 + 4 + 8
 
 
 def test_under_a_trace_both_platforms_are_compiled_and_an_eager_call_knows_its_own():
@@ -76,17 +74,29 @@ def test_under_a_trace_both_platforms_are_compiled_and_an_eager_call_knows_its_o
     assert platform.tuning_of(jnp.ones(2)) == platform.CPU
 
 
-@pytest.mark.parametrize("n", [1, 5, 8, 13])
-def test_shares_cover_every_row_once(monkeypatch, n):
+@pytest.mark.parametrize("n", [1, 5, 16, 33, 100, 1001, 1024])
+@pytest.mark.parametrize("piece", [16, 2000])
+def test_shares_cover_every_row_once(monkeypatch, n, piece):
     monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
-    monkeypatch.setattr(shares, "_PIECE", 16)
-    for x in (np.arange(float(n))[:, None], jnp.arange(float(n))[:, None]):
+    monkeypatch.setattr(shares, "_PIECE", piece)
+    values = np.arange(float(n))[:, None]
+    for x in (values, jnp.asarray(values), jax.device_put(values, jax.devices()[0])):
         rows = []
-        for share in shares.split(x, None):
-            own = share.x[int(share.start) : int(share.start) + share.num_rows]
-            assert len(own) == share.num_rows
-            rows += np.asarray(own)[int(share.absent) :, 0].tolist()
+        for share in shares.split(x, jnp.arange(n)):
+            np.testing.assert_array_equal(share.x[:, 0], share.labels)
+            np.testing.assert_array_equal(share.x, values[share.place])
+            assert getattr(share.x, "committed", None) == getattr(x, "committed", None)
+            rows += np.asarray(share.labels)[int(share.absent) :].tolist()
         assert rows == list(range(n))
+        assert len({share.x.shape for share in shares.split(x)}) == 1
+
+
+def test_shares_of_an_array_of_jax_are_not_copied(monkeypatch):
+    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(shares, "cores", lambda: 3)
+    x = jnp.zeros((1003, 7), jnp.float32)
+    for share in shares.split(x):
+        assert share.x.unsafe_buffer_pointer() == x.unsafe_buffer_pointer() + share.place.start * 28
 
 
 def test_scores_of_many_rows_equal_those_of_few():

@@ -12,6 +12,7 @@ from jax.test_util import check_grads
 from registry import CASES, K
 
 import jaxgen as jg
+from jaxgen import platform
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 VERBS = [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence]
@@ -52,6 +53,19 @@ def test_subtracting_everything_leaves_nothing(case):
     whole = case.estimator.statistics(x, y, num_classes=K)
     for leaf in jax.tree.leaves(jg.subtract(whole, whole)):
         np.testing.assert_array_equal(leaf, 0.0)
+
+
+@each_case
+def test_the_accelerators_choices_give_the_same_statistics_and_scores(case):
+    x, y = case.data(n=700)
+    weight = np.random.default_rng(3).integers(0, 3, len(x)).astype(float)
+    results = []
+    for tuning in (platform.CPU, platform.ACCELERATOR):
+        with platform.override(tuning):
+            whole = case.estimator.statistics(x, y, num_classes=K)
+            weighted = case.estimator.statistics(x, y, num_classes=K, sample_weight=weight)
+            results.append((whole, weighted, jg.log_joint(jg.estimate(case.estimator, whole), x)))
+    close(*results)
 
 
 @each_case
