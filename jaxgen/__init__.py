@@ -3,13 +3,13 @@
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
 from jaxgen.compilation_cache import enable_compilation_cache
+from jaxgen.compressed import pad_rows
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit, merge, subtract
 from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB
 from jaxgen.linear import LinearClassifier, to_linear
 from jaxgen.logistic import LogisticRegression, Report, train
 from jaxgen.multinomial import Multinomial, MultinomialNB
-from jaxgen.sparse import pad_rows
 
 __all__ = [
     "GDA",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int, Real
 
+    from jaxgen.compressed import Projection
     from jaxgen.inputs import AnyArray, Domain
     from jaxgen.scoring import Scorer
 
@@ -99,6 +100,12 @@ class Classifier(NamedTuple, Generic[D]):
         ready = getattr(self.density, "prepared", None)
         return self if ready is None else self._replace(density=ready())
 
+    def projection(self, *, likelihood: bool) -> Projection:
+        """The prepared classifier in two steps, for sparse rows."""
+        density: Any = self.density
+        projection = density.projection(likelihood=likelihood)
+        return projection._replace(classifier=Classifier(self.log_prior, projection.classifier))
+
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""
         return self._with_prior(self.density.scores(x))
@@ -136,12 +143,12 @@ def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array
         >>> print(f"{jg.log_likelihood(c, jnp.zeros(2))[0]:.4f}")  # -log 2π
         -1.8379
     """
-    return score(_log_likelihood, _generative(c, "log_likelihood"), x)
+    return score(_log_likelihood, _generative(c, "log_likelihood"), x, likelihood=True)
 
 
 def log_joint(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
-    return score(_log_joint, _generative(c, "log_joint"), x)
+    return score(_log_joint, _generative(c, "log_joint"), x, likelihood=True)
 
 
 def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n"]:
@@ -149,7 +156,7 @@ def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, 
 
     An x that is impossible under every class has evidence −inf.
     """
-    return score(_log_evidence, _generative(c, "log_evidence"), x)
+    return score(_log_evidence, _generative(c, "log_evidence"), x, likelihood=True)
 
 
 def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:

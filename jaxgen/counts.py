@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxgen import blocks, chunks, inputs, platform
+from jaxgen import blocks, inputs
+from jaxgen.compressed import Projection
 from jaxgen.estimator import D, GenerativeEstimator
-from jaxgen.labels import HardLabels
-from jaxgen.numerics import Total, drop_impossible, working_dtype
-from jaxgen.sparse import SparseRows, class_table, empty_table, product
+from jaxgen.numerics import Total, drop_impossible
+from jaxgen.sparse import SparseRows, product, row_sum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float
 
+    from jaxgen.compressed import CompressedRows
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
-    from jaxgen.sparse import Chunk, HostRows
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "feature_sum"), meta_fields=("binary",))
@@ -81,39 +81,10 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The sum of each feature over the rows of each class."""
         return Counts.of(self.features(x), labels, binary=self.binary)
 
-    def statistics_of_chunks(self, x: HostRows, labels: Labels) -> tuple[Counts, bool]:
+    def statistics_of_compressed(self, x: CompressedRows, labels: Labels) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
-        dtype = working_dtype(x.dtype)
-        add = partial(_add_chunk, self, dtype)
-        table, bad = chunks.feature_sum(add, x, labels, binary=self.binary)
-        return _collect(self, dtype, table, labels), bad
-
-
-@partial(jax.jit, static_argnums=1, donate_argnums=2)
-def _add_chunk(
-    estimator: CountingEstimator[Any], dtype: Any, table: Array | None, chunk: Chunk, labels: Labels
-) -> tuple[Array, Array]:
-    """The table with the entries of a chunk added, and whether one of a row that counts is outside the domain."""
-    if isinstance(labels, HardLabels) and labels.weight is None:  # its rows are numbered by their class
-        table = jnp.zeros((labels.num_classes + 2) * chunk.shape[1], dtype) if table is None else table
-        values = jnp.asarray(chunk.values).astype(dtype)
-        feature = estimator.features(SparseRows(values[:, None], values[:, None], values, chunk.shape)).values[:, 0]
-        counted = dataclasses.replace(chunk, values=feature)
-        return counted.add_to(table), ~jnp.all(estimator.domain.contains(values))
-    x, labels = chunk.unpack(dtype), labels.prepare(dtype)
-    labels = labels.drop(jnp.arange(x.shape[0]) == x.shape[0] - 1)
-    x, labels, valid = inputs.blank_absent(x, labels, estimator.domain, look=True)
-    table = empty_table(labels, x.shape[1], dtype) if table is None else table
-    return estimator.features(x).add_to(table, labels), ~valid
-
-
-@partial(jax.jit, static_argnums=1)
-def _collect(estimator: CountingEstimator[Any], dtype: Any, table: Total, labels: Labels) -> Counts:
-    labels = labels.prepare(dtype, platform.CPU)
-    feature_sum = jax.tree.map(lambda limb: class_table(limb, labels), table)
-    count = jnp.ones(labels.row_weight.shape, dtype)
-    class_weight = blocks.fold(lambda _, ones, labels: Total.of(labels.class_sum(ones)), count, labels, block=2**20)
-    return Counts(class_weight, feature_sum, estimator.binary)
+        sums = x.class_sums(labels, self.features, self.domain)
+        return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
 
 
 class Affine(NamedTuple):
@@ -145,25 +116,55 @@ class Affine(NamedTuple):
         return cls(constant, weights.T, always, never.T, jnp.any(never != 0) | jnp.any(always != 0))
 
     def __call__(self, x: Array | SparseRows) -> Float[Array, "n classes"]:
-        """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing."""
-        total = self.constant[None] + product(x, self.weights)
+        """The scores of rows."""
+        return self.of_products(product(x, self.weights), lambda: product(x, self.never))
+
+    def of_products(
+        self, weighted: Float[Array, "n classes"], impossible: Callable[[], Float[Array, "n classes"]]
+    ) -> Float[Array, "n classes"]:
+        """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing.
+
+        Args:
+            weighted: x times the weights.
+            impossible: makes x times `never`; called where that is not zero anyway.
+        """
+        total = self.constant[None] + weighted
         happened = lax.cond(
             self.may_be_impossible,
-            lambda: lax.stop_gradient(self.always[None] + product(x, self.never)) > 0,
+            lambda: lax.stop_gradient(self.always[None] + impossible()) > 0,
             lambda: jnp.zeros(total.shape, bool),
         )
         return jnp.where(happened, -jnp.inf, total)
+
+    def projection(self) -> tuple[np.ndarray, Affine]:
+        """The table that rows are multiplied by, (d, K or 2K), and what is left of the scores; where they are known."""
+        tables = [self.weights, self.never] if self.may_be_impossible else [self.weights]
+        none = np.zeros((0, len(self.constant)), self.constant.dtype)
+        table = np.concatenate(tables, axis=1) if len(tables) > 1 else np.asarray(self.weights)
+        return table, self._replace(weights=none, never=none)
+
+
+class Coefficient(NamedTuple):
+    """A term of the log likelihood that is common to all classes, by sums over the features of each row.
+
+    Attributes:
+        terms: f of each sum Σ_j f(x_ij); f(0) must be 0.
+        of_sums: the term, from those sums.
+    """
+
+    terms: tuple[Callable[[Any], Any], ...]
+    of_sums: Callable[..., Array]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("domain", "features", "coefficient"))
 @dataclass(frozen=True)
 class PreparedDensity:
-    """A density of counts with its tables in the order that scoring reads, made once for many chunks of rows."""
+    """A density of counts with its tables in the order that scoring reads, made once for all rows."""
 
     affine: Affine
     domain: Domain
     features: Callable[[Any], Any]
-    coefficient: Callable[[Any], Any] | None = None
+    coefficient: Coefficient | None = None
     takes_sparse = True
 
     @property
@@ -174,7 +175,9 @@ class PreparedDensity:
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         scores = self.scores(x)
-        return scores if self.coefficient is None else scores + self.coefficient(x)[:, None]
+        if self.coefficient is None:
+            return scores
+        return scores + self.coefficient.of_sums(*(row_sum(term, x) for term in self.coefficient.terms))[:, None]
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without a coefficient that is common to all classes."""
@@ -182,6 +185,48 @@ class PreparedDensity:
 
     def linear(self) -> None:
         """A prepared density is for scoring alone."""
+        return None
+
+    def projection(self, *, likelihood: bool) -> Projection:
+        """The density as a table and a density of the products, and of the sums of its coefficient."""
+        table, affine = self.affine.projection()
+        coefficient = self.coefficient if likelihood else None
+        terms = () if coefficient is None else coefficient.terms
+        width = table.shape[1] + len(terms)
+        return Projection(self.features, table, terms, ProjectedDensity(affine, coefficient, width))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("coefficient", "num_features"))
+@dataclass(frozen=True)
+class ProjectedDensity:
+    """The density of a row by its products with the tables of a prepared density, and by the sums of its coefficient.
+
+    Attributes:
+        affine: the scores, without their tables.
+        coefficient: as in the prepared density; its sums are the last columns of a row.
+        num_features: columns of a row.
+    """
+
+    affine: Affine
+    coefficient: Coefficient | None
+    num_features: int
+    domain = inputs.FINITE
+
+    def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        if self.coefficient is None:
+            return self.scores(x)
+        sums = x[:, self.num_features - len(self.coefficient.terms) :]
+        return self.scores(x) + self.coefficient.of_sums(*sums.T)[:, None]
+
+    def scores(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
+        """The log likelihood without the coefficient."""
+        k = self.affine.constant.shape[0]
+        # Where nothing is impossible there are no products for it, and any stand for them.
+        return self.affine.of_products(x[:, :k], lambda: x[:, k : 2 * k] if x.shape[1] >= 2 * k else x[:, :k])
+
+    def linear(self) -> None:
+        """As a prepared density, it is for scoring alone."""
         return None
 
 

@@ -22,9 +22,10 @@ import numpy as np
 
 from jaxgen import blocks, inputs, platform, shares
 from jaxgen.classify import Classifier, D, log_prior
+from jaxgen.compressed import CompressedRows
 from jaxgen.labels import rows_are_valid
 from jaxgen.numerics import Total, working_dtype
-from jaxgen.sparse import HostRows, SparseRows
+from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +103,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     takes_sparse: ClassVar[bool] = False
 
-    def statistics_of_chunks(self, x: HostRows, labels: Labels) -> tuple[S, bool]:
+    def statistics_of_compressed(self, x: CompressedRows, labels: Labels) -> tuple[S, bool]:
         """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad."""
         raise NotImplementedError
 
@@ -155,11 +156,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
-        if isinstance(rows, HostRows) and platform.platform_of(labels) == "cpu":
-            statistics, wrong = self.statistics_of_chunks(rows, labels)
-            bad = [wrong, not _all_finite(statistics)]
+        if isinstance(rows, CompressedRows) and platform.platform_of(labels) == "cpu":
+            statistics, wrong = self.statistics_of_compressed(rows, labels)
+            bad = [wrong]
         else:
-            if isinstance(rows, HostRows):
+            if isinstance(rows, CompressedRows):
                 rows = rows.whole()
             sparse = isinstance(rows, SparseRows)
             mine = shares.whole(rows, labels) if sparse else shares.split(rows, labels, large=self.sorts_by_class)
@@ -239,11 +240,6 @@ def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tu
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
     )
     return classifier, ~_all_leaves(lambda leaf: leaf < jnp.inf, classifier)
-
-
-@jax.jit
-def _all_finite(tree: Any) -> Array:
-    return _all_leaves(jnp.isfinite, tree)
 
 
 def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:

@@ -18,9 +18,10 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
+from jaxgen.compressed import CompressedRows, as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.numerics import working_dtype
-from jaxgen.sparse import HostRows, SparseRows, as_sparse, is_sparse
+from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +95,7 @@ def as_numbers(name: str, value: Any) -> AnyArray:
     return array.astype(np.float32) if wraps and not jax.config.read("jax_enable_x64") else array
 
 
-def as_rows(x: Any, *, sparse: bool) -> AnyArray | HostRows | SparseRows:
+def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
     """x as a real numeric array or, where they are taken, as sparse rows."""
     if not is_sparse(x):
         return as_numbers("x", x)
@@ -291,8 +292,8 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
 
 def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The values of x, and the row and the column of each, in shapes that broadcast to that of the values."""
-    if isinstance(x, HostRows):
-        return x.values, np.repeat(np.arange(x.shape[0]), np.diff(x.starts)), x.columns
+    if isinstance(x, CompressedRows):
+        return x.values, x.rows, x.columns
     if isinstance(x, SparseRows):
         x = x.inside()
         return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier
+from jaxgen.compressed import Projection
 from jaxgen.scoring import check_single
 from jaxgen.sparse import SparseRows, product
 
@@ -49,6 +50,12 @@ class LinearClassifier(NamedTuple):
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""
         return product(x, self.weights) + self.bias[None]
+
+    def projection(self, *, likelihood: bool) -> Projection:
+        """The weights, and a classifier of the products with them."""
+        del likelihood  # there is none
+        own = np.eye(len(self.bias), dtype=self.bias.dtype)
+        return Projection(lambda values: values, np.asarray(self.weights), (), self._replace(weights=own))
 
 
 def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import gammaln
 
 from jaxgen import inputs
-from jaxgen.counts import Affine, CountingEstimator, Counts, PreparedDensity
+from jaxgen.counts import Affine, Coefficient, CountingEstimator, Counts, PreparedDensity
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
-from jaxgen.sparse import SparseRows, row_sum
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
     from jaxgen.inputs import Domain
+    from jaxgen.sparse import SparseRows
 
 
 class Multinomial(NamedTuple):
@@ -46,7 +47,7 @@ class Multinomial(NamedTuple):
 
     def prepared(self) -> PreparedDensity:
         """The same density, ready for many chunks of rows."""
-        return PreparedDensity(Affine.of(self.log_probability), self.domain, _as_they_are, _log_coefficient)
+        return PreparedDensity(Affine.of(self.log_probability), self.domain, _as_they_are, _MULTINOMIAL_COEFFICIENT)
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
@@ -104,6 +105,15 @@ def _as_they_are(x: Any) -> Any:
     return x
 
 
-def _log_coefficient(x: Array | SparseRows) -> Array:
-    """log m! − Σ_j log x_j!."""
-    return gammaln(row_sum(_as_they_are, x) + 1) - row_sum(lambda count: gammaln(count + 1), x)
+def _log_factorial(count: Any) -> Any:
+    if isinstance(count, np.ndarray):
+        from scipy.special import gammaln as of_numpy
+
+        return of_numpy(count + 1)
+    return gammaln(count + 1)
+
+
+# log m! − Σ_j log x_j!
+_MULTINOMIAL_COEFFICIENT = Coefficient(
+    (_as_they_are, _log_factorial), lambda total, log_factorials: gammaln(total + 1) - log_factorials
+)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from jaxgen import blocks, chunks, inputs, platform, shares
+from jaxgen import blocks, inputs, platform, shares
+from jaxgen.compressed import CompressedRows, Projection
 from jaxgen.numerics import working_dtype
-from jaxgen.sparse import HostRows, SparseRows
+from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import Domain
     from jaxgen.platform import Tuning
-    from jaxgen.sparse import Chunk
 
 
 class Scorer(Protocol):
@@ -52,40 +51,66 @@ class Scorer(Protocol):
         """The same classifier, with what scoring needs of it computed once for all rows."""
         ...
 
+    def projection(self, *, likelihood: bool) -> Projection:
+        """The prepared classifier in two steps, where x may be sparse; with the log likelihood, or the scores alone."""
+        ...
+
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log posterior up to a term common to all classes."""
         ...
 
 
-def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any) -> Any:
+def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any, *, likelihood: bool = False) -> Any:
     """`function(c, rows)` of every row of x: one result a row; an error, or NaN under a trace, for a bad value.
 
     Args:
         function: a module-level function, since programs are kept by it.
         c: the classifier.
         x: (d,), (n, d) or sparse rows.
+        likelihood: whether the function needs the log likelihood itself, where scores would not do.
     """
     if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse)
     check_single(c)
-    on_cpu = platform.platform_of(c, x) == "cpu"
     tuning = platform.tuning_of(c, x)
-    parts = shares.split(x) if on_cpu and isinstance(x, (jax.Array, np.ndarray)) and x.ndim == 2 else []
-    if isinstance(x, HostRows) and on_cpu:
-        result, bad = chunks.score(partial(_chunk_program, function, _prepare_program(c)), x, c.class_shape[0])
-    elif len(parts) > 1:
-        ready = jax.block_until_ready(_prepare_program(c))
-
-        def of_share(share: shares.Share) -> tuple[Array, Array]:
-            return _share_program(function, ready, share.x, tuning)
-
-        result, bad = shares.gather(of_share, parts, [share.place for share in parts], x.shape[0])
+    if platform.platform_of(c, x) != "cpu" or x.ndim == 1:
+        result, bad = _program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning)
+    elif isinstance(x, CompressedRows):
+        result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
     else:
-        result, bad = _program(function, c, x.whole() if isinstance(x, HostRows) else x, tuning)
+        result, bad = _score_shares(function, c, x, tuning)
     if not inputs.is_traced(bad, x) and bad:
         inputs.raise_for_values(x, c.domain)
     return result
+
+
+def _score_shares(
+    function: Callable[[Any, Array], Array], c: Scorer, x: Any, tuning: Tuning | None
+) -> tuple[Array, Any]:
+    """The rows dealt out to the cores."""
+    parts = shares.split(x) if not isinstance(x, SparseRows) else []
+    if len(parts) < 2:
+        return _program(function, c, x, tuning)
+    ready = jax.block_until_ready(_prepare_program(c))
+    form, _ = jax.eval_shape(lambda: _share_program(function, ready, parts[0].x, tuning))
+    return shares.gather(
+        lambda share: _share_program(function, ready, share.x, tuning),
+        parts,
+        [share.place for share in parts],
+        x.shape[0],
+        form,
+    )
+
+
+def _score_compressed(
+    function: Callable[[Any, Array], Array], c: Scorer, x: CompressedRows, tuning: Tuning | None, *, likelihood: bool
+) -> tuple[Array, bool]:
+    """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
+    projection = _prepare_program(c).projection(likelihood=likelihood)
+    products, bad = x.products(projection, c.domain)
+    result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning)
+    return result, bad
 
 
 def check_single(c: Scorer) -> None:
@@ -114,11 +139,6 @@ def _program(
 @partial(jax.jit, static_argnums=(0, 3))
 def _share_program(function: Callable[[Any, Array], Array], c: Any, x: Array, tuning: Tuning) -> tuple[Array, Array]:
     return _score_dense(function, c, x, tuning=tuning)
-
-
-@partial(jax.jit, static_argnums=0)
-def _chunk_program(function: Callable[[Any, Any], Array], c: Any, chunk: Chunk) -> tuple[Array, Array]:
-    return _score_sparse(function, c, chunk.unpack(chunk.values.dtype))
 
 
 @jax.jit

@@ -95,28 +95,31 @@ def run(program: Callable[..., Any], shares: list[Share]) -> list[Any]:
 
 
 def gather(
-    function: Callable[[Any], tuple[Array, Array]], items: Sequence[Any], places: Sequence[slice], num_rows: int
+    function: Callable[[Any], tuple[Array, Any]],
+    items: Sequence[Any],
+    places: Sequence[slice],
+    num_rows: int,
+    form: jax.ShapeDtypeStruct,
 ) -> tuple[Array, bool]:
     """The results of `function(item)`, each with an entry a row, put in their places; and whether any flag was raised.
 
-    A result may have more entries than its place.
+    `form` is that of one result.
     """
-    form, _ = jax.eval_shape(lambda: function(items[0]))
     result = aligned((num_rows, *form.shape[1:]), form.dtype)
 
     def one(i: int) -> tuple[bool, Any]:
         answer, flag = function(items[i])
-        result[places[i]] = np.asarray(answer)[: places[i].stop - places[i].start]
+        result[places[i]] = answer
         return bool(flag), answer.sharding if answer.committed else None
 
     flags, (where, *_) = zip(*over(one, range(len(items))), strict=True)
     return jax.device_put(result, where), any(flags)
 
 
-def aligned(shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
-    """An empty array on a boundary of 64 bytes, which JAX reads where it lies."""
+def aligned(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False) -> np.ndarray:
+    """An array, empty unless `zero`, on a boundary of 64 bytes, which JAX reads where it lies."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    buffer = np.empty(size + BOUNDARY, np.uint8)
+    buffer = (np.zeros if zero else np.empty)(size + BOUNDARY, np.uint8)
     start = -buffer.ctypes.data % BOUNDARY
     return buffer[start : start + size].view(dtype).reshape(shape)
 
