@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import inputs
+from jaxgen.compressed import CompressedRows
 from jaxgen.counts import Affine, CountingEstimator, Counts, PreparedDensity
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
 from jaxgen.sparse import SparseRows
@@ -130,16 +131,13 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         alpha = nonnegative_or_nan(self.alpha, present.dtype)
         total = statistics.class_weight.value[:, None] + 2 * alpha
         phi, complement = (safe_divide(count + alpha, total, 0.5) for count in (present, absent))
-        return Bernoulli(_log_share(phi, complement), _log_share(complement, phi), self.binarize)
-
-
-def _log_share(share: Array, complement: Array) -> Array:
-    """log(share), from its complement where that is the smaller one.
-
-    Of a million words that are hardly ever present, the rounding of 1 − φ would add up to many nats.
-    """
-    large = share > 0.5
-    return jnp.where(large, jnp.log1p(-jnp.where(large, complement, 0.0)), safe_log(share))
+        # Both logs come from the smaller share: of a million words that are hardly ever present, the rounding of 1 − φ
+        # would add up to many nats.
+        likely = phi > complement
+        rare = jnp.where(likely, complement, phi)
+        log_rare, log_other = safe_log(rare), jnp.log1p(-rare)
+        log_present, log_absent = (jnp.where(each, log_other, log_rare) for each in (likely, ~likely))
+        return Bernoulli(log_present, log_absent, self.binarize)
 
 
 def _domain(binarize: float | None) -> Domain:
@@ -149,7 +147,7 @@ def _domain(binarize: float | None) -> Domain:
 def _binarize(x: Any, *, threshold: float | None) -> Any:
     if threshold is None:
         return x
-    if isinstance(x, SparseRows):
+    if isinstance(x, (SparseRows, CompressedRows)):
         if threshold < 0:
             raise ValueError(
                 "BernoulliNB.binarize must be 0 or more for sparse rows, whose zeros are absent words; found "

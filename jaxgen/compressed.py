@@ -120,9 +120,8 @@ class CompressedRows:
             for first in range(len(rows))[place][::most_rows]:
                 piece = slice(first, min(first + most_rows, place.stop))
                 block = self._take(rows[piece])
-                bad |= not domain.contains(block.data).all()
-                block.data = features(block.data)
-                part = _column_sum(block, None if weight is None else weight[piece], dtype)
+                bad |= not domain.contains(block.values).all()
+                part = _column_sum(features(block).matrix, None if weight is None else weight[piece], dtype)
                 total = part if total is None else total.astype(np.float64) + part
             _split(np.zeros(d) if total is None else total, high[i], low[i])
             return bad or not high[i].max() < np.inf
@@ -139,38 +138,35 @@ class CompressedRows:
 
     def products(self, projection: Projection, domain: Domain) -> tuple[np.ndarray, bool]:
         """The products of all rows with a table, (n, m), and whether a value is outside the domain."""
-        starts = self.matrix.indptr
-        count = -(-self.num_entries // _ENTRIES) * shares.cores()
-        bounds = np.searchsorted(starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
-        bounds = [0, *bounds.tolist(), self.shape[0]]
-        width = projection.table.shape[1] + len(projection.terms)
-        result = shares.aligned((self.shape[0], width), projection.table.dtype)
-        columns = np.ascontiguousarray(projection.table.T) if projection.table.shape[1] <= _FEW_COLUMNS else None
+        starts, (_, width) = self.matrix.indptr, projection.table.shape
+        result = shares.aligned((self.shape[0], width + len(projection.terms)), projection.table.dtype)
+        columns = np.ascontiguousarray(projection.table.T) if width <= _FEW_COLUMNS else None
 
         def multiply(rows: slice) -> bool:
-            part = slice(int(starts[rows.start]), int(starts[rows.stop]))
-            values, places = self.matrix.data[part], self.matrix.indices[part]
-            check_columns(places, self.shape[1])
-
-            def block(values: np.ndarray) -> Any:
-                # Put into an empty matrix, since the constructor copies what is part of a larger array.
-                block = type(self.matrix)((rows.stop - rows.start, self.shape[1]), dtype=result.dtype)
-                block.data, block.indices = values.astype(block.dtype, copy=False), places
-                block.indptr = starts[rows.start : rows.stop + 1] - starts[rows.start]
-                return block
-
-            features = block(projection.features(values))
+            block = self._slice(rows)
+            features = projection.features(block.astype(result.dtype)).matrix
             if columns is None:
-                result[rows, : projection.table.shape[1]] = features @ projection.table
+                result[rows, :width] = features @ projection.table
             else:
                 for k, column in enumerate(columns):
                     result[rows, k] = features @ column
-            for k, term in enumerate(projection.terms, projection.table.shape[1]):
-                result[rows, k] = block(term(values)).sum(axis=1).ravel()
-            return not domain.contains(values).all()
+            for k, term in enumerate(projection.terms, width):
+                result[rows, k] = block.map(term).matrix.sum(axis=1).ravel()
+            return not domain.contains(block.values).all()
 
-        bad = shares.over(multiply, [slice(*each) for each in pairwise(bounds) if each[0] < each[1]])
+        count = -(-self.num_entries // _ENTRIES) * shares.cores()
+        bounds = np.searchsorted(starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
+        bounds = np.unique([0, *bounds, self.shape[0]])
+        bad = shares.over(multiply, [slice(int(first), int(last)) for first, last in pairwise(bounds)])
         return result, any(bad)
+
+    def astype(self, dtype: Any) -> CompressedRows:
+        """The same rows with values of another dtype."""
+        return self.map(lambda values: values.astype(dtype, copy=False))
+
+    def map(self, function: Callable[[np.ndarray], np.ndarray]) -> CompressedRows:
+        """The same entries with other values; zero must remain zero."""
+        return self._holding(function(self.values), self.columns, self.matrix.indptr)
 
     def whole(self) -> SparseRows:
         """All rows, for a program that takes them at once."""
@@ -178,20 +174,34 @@ class CompressedRows:
         values, columns, rows = map(jnp.asarray, (self.values, self.columns, self.rows))
         return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True)
 
-    def _take(self, rows: np.ndarray) -> Any:
+    def _take(self, rows: np.ndarray) -> CompressedRows:
         """A copy of some rows, whose columns can be trusted."""
-        block = self.matrix[rows]
-        check_columns(block.indices, self.shape[1])
+        block = CompressedRows(self.matrix[rows])
+        check_columns(block.columns, self.shape[1])
         return block
+
+    def _slice(self, rows: slice) -> CompressedRows:
+        """Some rows where they lie, whose columns can be trusted."""
+        starts = self.matrix.indptr[rows.start : rows.stop + 1]
+        entries = slice(int(starts[0]), int(starts[-1]))
+        columns = self.matrix.indices[entries]
+        check_columns(columns, self.shape[1])
+        return self._holding(self.matrix.data[entries], columns, starts - starts[0])
+
+    def _holding(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> CompressedRows:
+        # Put into an empty matrix: the constructor copies what is part of a larger array.
+        matrix = type(self.matrix)((len(starts) - 1, self.shape[1]), dtype=values.dtype)
+        matrix.data, matrix.indices, matrix.indptr = values, columns, starts
+        return CompressedRows(matrix)
 
 
 class Projection(NamedTuple):
     """A classifier of sparse rows in two steps: the rows times a table, and a classifier of the products.
 
     Attributes:
-        features: what is multiplied, of values.
+        features: what is multiplied, of rows.
         table: (d, m).
-        terms: functions whose sums over the entries of a row are further columns of the products.
+        terms: functions of values whose sums over a row are further columns of the products.
         classifier: of the products.
     """
 

@@ -263,9 +263,10 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
         absent = (labels.row_weight == 0).at[x.rows].get(mode="promise_in_bounds")[:, None]
         return jnp.where(absent & ~contained, 0, x.values), jnp.all(contained | absent)
 
+    valid = x.within(domain.contains)
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
-        return x, labels, jnp.all(domain.contains(x.values))
-    values, valid = lax.cond(jnp.all(domain.contains(x.values)), lambda: (x.values, jnp.ones((), bool)), blank)
+        return x, labels, valid
+    values, valid = lax.cond(valid, lambda: (x.values, jnp.ones((), bool)), blank)
     return dataclasses.replace(x, values=values), labels, valid
 
 

@@ -55,7 +55,7 @@ class LinearClassifier(NamedTuple):
         """The weights, and a classifier of the products with them."""
         del likelihood  # there is none
         own = np.eye(len(self.bias), dtype=self.bias.dtype)
-        return Projection(lambda values: values, np.asarray(self.weights), (), self._replace(weights=own))
+        return Projection(lambda x: x, np.asarray(self.weights), (), self._replace(weights=own))
 
 
 def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:

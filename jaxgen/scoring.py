@@ -172,7 +172,7 @@ def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, t
 
 def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
     x = x.astype(_dtype(c))
-    bad = ~jnp.all(c.domain.contains(x.values))
+    bad = ~x.within(c.domain.contains)
     in_row = lax.cond(
         bad,
         lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
