@@ -22,7 +22,7 @@ from jaxgen.numerics import Total, working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
@@ -102,39 +102,33 @@ class CompressedRows:
         n, d = self.shape
         dtype = working_dtype(self.dtype)
         most_rows = int(np.clip(_ENTRIES * n // max(self.num_entries, 1), 1, _MOST_ROWS))
-        members = [*_members(labels)]
-        # Some classes may be most of the data: each is dealt out in parts of about half a core's share.
-        share = max(sum(len(rows) for rows, _ in members) // (2 * shares.cores()), most_rows)
-        # The first part of each class in its place, the others behind them.
-        firsts = [(k, slice(0, share)) for k in range(len(members))]
-        others = [
-            (k, slice(i, i + share)) for k, (rows, _) in enumerate(members) for i in range(share, len(rows), share)
-        ]
-        parts = firsts + others
+        classes = _classes(labels)
+        # One class may be most of the data: each is dealt out in parts of at most half a core's share. The first part
+        # of each class is in its place, and the others behind them.
+        share = max(sum(len(each.rows) for each in classes) // (2 * shares.cores()), most_rows)
+        others = [(k, first) for k, each in enumerate(classes) for first in range(share, len(each.rows), share)]
+        parts = [each.part(0, share) for each in classes] + [classes[k].part(i, i + share) for k, i in others]
         high = shares.aligned((len(parts), d), dtype)
         low = shares.aligned((len(parts), d), dtype, zero=True)
 
         def add_up(i: int) -> bool:
-            (k, place), total, bad = parts[i], None, False
-            rows, weight = members[k]
-            for first in range(len(rows))[place][::most_rows]:
-                piece = slice(first, min(first + most_rows, place.stop))
-                block = self._take(rows[piece])
+            total, bad = None, False
+            for first in range(0, len(parts[i].rows), most_rows):
+                piece = parts[i].part(first, first + most_rows)
+                block = self._take(piece.rows)
                 bad |= not domain.contains(block.values).all()
-                part = _column_sum(features(block).matrix, None if weight is None else weight[piece], dtype)
-                total = part if total is None else total.astype(np.float64) + part
+                own = _column_sum(features(block).matrix, piece.weight, dtype)
+                total = own if total is None else total.astype(np.float64) + own
             _split(np.zeros(d) if total is None else total, high[i], low[i])
             return bad or not high[i].max() < np.inf
 
         bad = any(shares.over(add_up, range(len(parts))))
-        for i, (k, _) in enumerate(others, len(members)):
+        for i, (k, _) in enumerate(others, len(classes)):
             _split(high[k].astype(np.float64) + low[k] + high[i] + low[i], high[k], low[k])
-        class_weight = np.array([len(rows) if weight is None else weight.sum() for rows, weight in members], np.float64)
-        weight_high, weight_low = np.zeros((2, len(members)), dtype)
-        _split(class_weight, weight_high, weight_low)
-        limbs = (weight_high, weight_low, high[: len(members)], low[: len(members)])
-        weight_high, weight_low, high, low = (jax.device_put(limb) for limb in limbs)
-        return Sums(Total(weight_high, weight_low), Total(high, low), bad)
+        weight = np.zeros((2, len(classes)), dtype)
+        _split(np.array([each.total for each in classes], np.float64), weight[0], weight[1])
+        high, low = (jax.device_put(limb[: len(classes)]) for limb in (high, low))
+        return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
 
     def products(self, projection: Projection, domain: Domain) -> tuple[np.ndarray, bool]:
         """The products of all rows with a table, (n, m), and whether a value is outside the domain."""
@@ -211,27 +205,45 @@ class Projection(NamedTuple):
     classifier: Any
 
 
-def _members(labels: Labels) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """The rows of each class, and their weights; None where all are 1."""
+@dataclass(frozen=True)
+class _Members:
+    """Rows that belong to a class, and their weights; None where each is 1."""
+
+    rows: np.ndarray
+    weight: np.ndarray | None
+
+    @property
+    def total(self) -> float:
+        """The weight of all."""
+        return len(self.rows) if self.weight is None else float(self.weight.sum())
+
+    def part(self, first: int, last: int) -> _Members:
+        """Some of them."""
+        return _Members(self.rows[first:last], None if self.weight is None else self.weight[first:last])
+
+
+def _classes(labels: Labels) -> list[_Members]:
+    """The rows of each class that are present."""
     weight = None if labels.weight is None else np.asarray(labels.weight, np.float64)
     if not isinstance(labels, HardLabels):
-        shares_of_rows = np.asarray(labels.responsibilities, np.float64)
-        if weight is not None:
-            shares_of_rows = np.where(weight[:, None] > 0, shares_of_rows * weight[:, None], 0.0)
-        for column in shares_of_rows.T:
-            rows = np.flatnonzero(column > 0)
-            yield rows, column[rows]
-        return
+        columns = np.asarray(labels.responsibilities).T
+        return [_present(column, weight) for column in columns]
     index = np.asarray(labels.index)
     present = None if weight is None else np.flatnonzero(weight > 0)
     index = index if present is None else index[present]
     # A sort of small integers counts them.
     order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
     bounds = np.searchsorted(index[order], np.arange(labels.num_classes + 1))
-    order = order if present is None else present[order]
-    for k in range(labels.num_classes):
-        rows = order[bounds[k] : bounds[k + 1]]
-        yield rows, None if weight is None else weight[rows]
+    rows = order if present is None else present[order]
+    everyone = _Members(rows, None if weight is None else weight[rows])
+    return [everyone.part(first, last) for first, last in pairwise(bounds)]
+
+
+def _present(share: np.ndarray, weight: np.ndarray | None) -> _Members:
+    """The rows with a share in a class; a row of weight 0 has none, whatever it holds."""
+    rows = np.flatnonzero(share > 0 if weight is None else (share > 0) & (weight > 0)).astype(np.int32)
+    share = share[rows].astype(np.float64)
+    return _Members(rows, share if weight is None else share * weight[rows])
 
 
 def _column_sum(block: Any, weight: np.ndarray | None, dtype: np.dtype) -> np.ndarray:

@@ -157,17 +157,15 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
         if isinstance(rows, CompressedRows) and platform.platform_of(labels) == "cpu":
-            statistics, wrong = self.statistics_of_compressed(rows, labels)
-            bad = [wrong]
+            statistics, bad = self.statistics_of_compressed(rows, labels)
         else:
             if isinstance(rows, CompressedRows):
                 rows = rows.whole()
             sparse = isinstance(rows, SparseRows)
             mine = shares.whole(rows, labels) if sparse else shares.split(rows, labels, large=self.sorts_by_class)
             program = partial(_statistics_program, structure, block_size=block_size, tuning=tuning)
-            parts, bad = zip(*shares.run(program, mine), strict=True)
-            statistics = reduce(merge_program, parts)
-        if not inputs.is_traced(bad) and any(bad):
+            statistics, bad = reduce(_merge_parts, shares.run(program, mine))
+        if not inputs.is_traced(bad) and bad:
             inputs.raise_for_rows(rows, labels, self.domain)
         return statistics
 
@@ -225,6 +223,10 @@ def _statistics_program(
 
     statistics = platform.run(fold, x, labels, absent, tuning=tuning)
     return statistics, ~_all_leaves(jnp.isfinite, statistics)
+
+
+def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:
+    return merge_program(a[0], b[0]), a[1] | b[1]
 
 
 @jax.jit

@@ -19,7 +19,7 @@ import numpy as np
 from jaxgen import platform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from jax import Array
 
@@ -89,9 +89,9 @@ def _view(array: AnyArray, place: slice) -> AnyArray:
     return jax.device_put(rows, array.sharding if array.committed else None)
 
 
-def run(program: Callable[..., Any], shares: list[Share]) -> list[Any]:
-    """The results of `program(x, labels, absent)` for each share, in order."""
-    return over(lambda share: program(share.x, share.labels, share.absent), shares)
+def run(program: Callable[..., Any], shares: list[Share]) -> Iterable[Any]:
+    """The results of `program(x, labels, absent)` for each share, in order; none is kept."""
+    return _each(lambda share: program(share.x, share.labels, share.absent), shares)
 
 
 def gather(
@@ -126,10 +126,14 @@ def aligned(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False) -> 
 
 def over(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
     """`function(item)` for each item, in order, by a thread for each core."""
+    return list(_each(function, items))
+
+
+def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
     # JAX's settings belong to a thread: one that was changed here by a context manager is not known to the others.
     if len(items) == 1 or _threads().submit(_settings).result() != _settings():
-        return [function(item) for item in items]
-    return list(_threads().map(lambda item: jax.block_until_ready(function(item)), items))
+        return map(function, items)
+    return _threads().map(lambda item: jax.block_until_ready(function(item)), items)
 
 
 def _settings() -> tuple[Any, ...]:

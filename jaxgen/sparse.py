@@ -154,7 +154,13 @@ class SparseRows:
 def empty_table(labels: Labels, num_features: int, dtype: Any) -> Array:
     """Zeros to add entries to: flat with a place for absent rows, or a row for each feature under soft labels."""
     if isinstance(labels, HardLabels):
-        return jnp.zeros((labels.num_classes + 2) * num_features, dtype)
+        cells = (labels.num_classes + 2) * num_features
+        if cells >= 2**31:
+            raise ValueError(
+                f"a table of (K + 2)·d cells must have fewer than 2^31 under a trace; found K = {labels.num_classes} "
+                f"classes and d = {num_features} features. Give a concrete matrix outside jit, or hash the features."
+            )
+        return jnp.zeros(cells, dtype)
     return jnp.zeros((num_features, labels.num_classes), dtype)
 
 

@@ -217,6 +217,12 @@ def test_indices_outside_the_matrix():
         jg.fit(jg.MultinomialNB(), bad, Y)
 
 
+def test_a_table_that_outgrows_its_indices():
+    x = sparse.BCOO((jnp.ones(1), jnp.zeros((1, 2), int)), shape=(1, 2**29))
+    with pytest.raises(ValueError, match=r"fewer than 2\^31 under a trace; found K = 3 classes and d = 536870912"):
+        jax.eval_shape(lambda x: jg.fit(jg.MultinomialNB(), x, np.zeros(1, int), num_classes=3), x)
+
+
 def test_the_users_matrix_is_left_alone():
     x = duplicated_csr(COUNTS)
     before = x.data.copy(), x.indices.copy(), x.indptr.copy()
