@@ -32,7 +32,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def race(
-    functions: Sequence[Callable[[], Any]], budget: float = 0.5, most: int = 30, rest: float = 0.0
+    functions: Sequence[Callable[[], Any]], budget: float = 0.5, most: int = 30, rest: float | None = None
 ) -> tuple[list[float], ...]:
     """Times of each function, called in turn so that the machine's noise falls on all alike.
 
@@ -43,13 +43,16 @@ def race(
         functions: what is timed.
         budget: seconds.
         most: rounds.
-        rest: seconds of quiet before each call.
+        rest: seconds of quiet before each call, and a call that is not timed after it: one from rest finds its caches
+            cold and its threads asleep.
     """
     rounds: list[list[float]] = []
     while len(rounds) < 3 or (len(rounds) < most and sum(map(sum, rounds)) < budget):
         row = []
         for function in functions:
-            time.sleep(rest)
+            if rest is not None:
+                time.sleep(rest)
+                jax.block_until_ready(function())
             row.append(seconds(function))
         rounds.append(row)
     return tuple(list(times) for times in zip(*rounds, strict=True))

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 
 from jaxgen import inputs
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
-from jaxgen.optimum import find_optimum, newton_step
 
 if TYPE_CHECKING:
+    import optax
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
@@ -126,7 +125,7 @@ class LogisticRegression:
         inputs.check_hyperparameters(self)
         if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
             raise ValueError(f"LogisticRegression.max_steps must be a positive integer; found {self.max_steps!r}.")
-        if not (self.optimizer is None or isinstance(self.optimizer, optax.GradientTransformation)):
+        if not (self.optimizer is None or all(hasattr(self.optimizer, name) for name in ("init", "update"))):
             raise TypeError(
                 "LogisticRegression.optimizer must be an optax gradient transformation, such as optax.adam(1e-2), or "
                 f"None; found {self.optimizer!r}."
@@ -214,6 +213,8 @@ def train(
 def _train_program(
     estimator: LogisticRegression, x: Array, labels: Labels, *, may_escape: bool
 ) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
+    from jaxgen import optimum  # and with it optax: a tenth of a second that a closed form need not wait for
+
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
@@ -251,7 +252,7 @@ def _train_program(
     )
 
     start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
-    solution, norm, value, steps = find_optimum(
+    solution, norm, value, steps = optimum.find_optimum(
         problem.loss,
         start,
         estimator.optimizer,
@@ -276,8 +277,10 @@ def _escapes(problem: _Problem, solution: _Parameters) -> Array:
     There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,
     however small the gradient. At a finite optimum that was reached it moves nothing.
     """
+    from jaxgen import optimum
+
     problem, solution = lax.stop_gradient((problem, solution))
-    step = newton_step(problem.loss, solution)
+    step = optimum.newton_step(problem.loss, solution)
     moves = matmul(problem.x, step.weights) + step.bias[None]
     present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None] & problem.occurs[None]
     return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25
