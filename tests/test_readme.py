@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 README = Path(__file__).parent.parent / "README.md"
+PACKAGE = README.parent / "jaxgen"
 
 
 def numbers(line):
@@ -23,7 +24,20 @@ def test_python_blocks_run_and_print_what_they_say(run_script):
     assert printed[6] == "(4, 4)"
 
 
+def modules_of_the_picture():
+    return re.findall(r"^      (\w+)\.py ", README.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 def test_every_module_has_a_line_in_the_picture_of_the_house():
-    text = README.read_text(encoding="utf-8")
-    for path in (README.parent / "jaxgen").glob("[a-z]*.py"):
-        assert f"      {path.name} " in text, path.name
+    assert sorted(modules_of_the_picture()) == sorted(path.stem for path in PACKAGE.glob("[a-z]*.py"))
+
+
+def test_imports_run_downwards_in_the_picture():
+    for i, module in enumerate(order := modules_of_the_picture()):
+        source = re.sub(
+            r"if TYPE_CHECKING:\n(    .*\n|\n)*", "", (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+        )
+        imported = set(re.findall(r"^from jaxgen\.(\w+) import", source, re.MULTILINE))
+        for names in re.findall(r"^from jaxgen import (.*)$", source, re.MULTILINE):
+            imported |= set(names.split(", "))
+        assert imported <= set(order[:i]), module
