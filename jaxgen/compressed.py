@@ -137,8 +137,8 @@ class CompressedRows:
         columns = np.ascontiguousarray(projection.table.T) if width <= _FEW_COLUMNS else None
 
         def multiply(rows: slice) -> bool:
-            block = self._slice(rows)
-            features = projection.features(block.astype(result.dtype)).matrix
+            block = self._slice(rows).astype(result.dtype)
+            features = projection.features(block).matrix
             if columns is None:
                 result[rows, :width] = features @ projection.table
             else:
@@ -155,8 +155,9 @@ class CompressedRows:
         return result, any(bad)
 
     def astype(self, dtype: Any) -> CompressedRows:
-        """The same rows with values of another dtype."""
-        return self.map(lambda values: values.astype(dtype, copy=False))
+        """The same rows with values of another dtype; infinite where they overflow it."""
+        with np.errstate(over="ignore"):
+            return self.map(lambda values: values.astype(dtype, copy=False))
 
     def map(self, function: Callable[[np.ndarray], np.ndarray]) -> CompressedRows:
         """The same entries with other values; zero must remain zero."""
@@ -257,8 +258,9 @@ def _column_sum(block: Any, weight: np.ndarray | None, dtype: np.dtype) -> np.nd
 
 
 def _split(total: np.ndarray, high: np.ndarray, low: np.ndarray) -> None:
-    """Write a sum to two limbs."""
-    high[...] = total
+    """Write a sum to two limbs; infinite where it overflows them."""
+    with np.errstate(over="ignore"):
+        high[...] = total
     if total.dtype != high.dtype:
         low[...] = total - high
 

@@ -93,27 +93,38 @@ class Affine(NamedTuple):
     Attributes:
         constant: the score of x = 0, (K,).
         weights: what one more of a feature adds, (d, K); 0 in place of −∞.
-        always: how many impossible events x = 0 holds, (K,).
-        never: how many one more of a feature adds or takes away, (d, K).
-        may_be_impossible: whether any of those is not zero.
+        present: log p as it was given, (K, d).
+        absent: log q as it was given, (K, d), where it was.
+        may_be_impossible: whether any of those is −∞.
     """
 
     constant: Float[Array, " classes"]
     weights: Float[Array, "d classes"]
-    always: Float[Array, " classes"]
-    never: Float[Array, "d classes"]
+    present: Float[Array, "classes d"]
+    absent: Float[Array, "classes d"] | None
     may_be_impossible: Bool[Array, ""]
 
     @classmethod
     def of(cls, present: Float[Array, "classes d"], absent: Float[Array, "classes d"] | None = None) -> Affine:
         """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given."""
-        weights, never = drop_impossible(present)
-        constant = always = jnp.zeros(present.shape[0], present.dtype)
+        weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
+        constant = jnp.zeros(present.shape[0], present.dtype)
         if absent is not None:
-            without, missing = drop_impossible(absent)
-            constant, always = jnp.sum(without, axis=-1), jnp.sum(missing, axis=-1)
-            weights, never = weights - without, never - missing
-        return cls(constant, weights.T, always, never.T, jnp.any(never != 0) | jnp.any(always != 0))
+            without = drop_impossible(absent)
+            constant, weights = jnp.sum(without, axis=-1), weights - without
+            impossible |= jnp.any(jnp.isneginf(absent))
+        return cls(constant, weights.T, present, absent, impossible)
+
+    @property
+    def always(self) -> Float[Array, " classes"]:
+        """How many impossible events x = 0 holds."""
+        return jnp.zeros_like(self.constant) if self.absent is None else jnp.sum(_impossible(self.absent), axis=-1)
+
+    @property
+    def never(self) -> Float[Array, "d classes"]:
+        """How many impossible events one more of a feature adds or takes away."""
+        never = _impossible(self.present)
+        return (never if self.absent is None else never - _impossible(self.absent)).T
 
     def __call__(self, x: Array | SparseRows) -> Float[Array, "n classes"]:
         """The scores of rows."""
@@ -136,12 +147,10 @@ class Affine(NamedTuple):
         )
         return jnp.where(happened, -jnp.inf, total)
 
-    def projection(self) -> tuple[np.ndarray, Affine]:
-        """The table that rows are multiplied by, (d, K or 2K), and what is left of the scores; where they are known."""
-        tables = [self.weights, self.never] if self.may_be_impossible else [self.weights]
-        none = np.zeros((0, len(self.constant)), self.constant.dtype)
-        table = np.concatenate(tables, axis=1) if len(tables) > 1 else np.asarray(self.weights)
-        return table, self._replace(weights=none, never=none)
+    def projection(self) -> np.ndarray:
+        """The tables that rows are multiplied by, (d, K or 2K); of scores that are known."""
+        weights = np.asarray(self.weights)
+        return np.concatenate([weights, np.asarray(self.never)], axis=1) if self.may_be_impossible else weights
 
 
 class Coefficient(NamedTuple):
@@ -189,11 +198,10 @@ class PreparedDensity:
 
     def projection(self, *, likelihood: bool) -> Projection:
         """The density as a table and a density of the products, and of the sums of its coefficient."""
-        table, affine = self.affine.projection()
-        coefficient = self.coefficient if likelihood else None
+        table, coefficient = self.affine.projection(), self.coefficient if likelihood else None
         terms = () if coefficient is None else coefficient.terms
         width = table.shape[1] + len(terms)
-        return Projection(self.features, table, terms, ProjectedDensity(affine, coefficient, width))
+        return Projection(self.features, table, terms, ProjectedDensity(self.affine, coefficient, width))
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("coefficient", "num_features"))
@@ -202,7 +210,7 @@ class ProjectedDensity:
     """The density of a row by its products with the tables of a prepared density, and by the sums of its coefficient.
 
     Attributes:
-        affine: the scores, without their tables.
+        affine: the scores.
         coefficient: as in the prepared density; its sums are the last columns of a row.
         num_features: columns of a row.
     """
@@ -228,6 +236,10 @@ class ProjectedDensity:
     def linear(self) -> None:
         """As a prepared density, it is for scoring alone."""
         return None
+
+
+def _impossible(log_probability: Array) -> Array:
+    return jnp.isneginf(log_probability).astype(log_probability.dtype)
 
 
 def _sparse_sum(x: SparseRows, labels: Labels) -> Total:

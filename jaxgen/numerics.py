@@ -111,14 +111,13 @@ def safe_log(x: Array) -> Array:
     return jnp.where(zero, -jnp.inf, jnp.log(jnp.where(zero, 1.0, x)))
 
 
-def drop_impossible(log_probability: Array) -> tuple[Array, Array]:
-    """Split log probabilities into their finite part (0 where −inf) and the indicator of −inf.
+def drop_impossible(log_probability: Array) -> Array:
+    """Log probabilities with 0 in place of −∞.
 
-    `0 · −inf` is NaN, yet an impossible event that did not happen costs nothing. A sum over events is therefore taken
-    twice: once over the finite logs, once over the indicators; where the second is positive the sum is −inf.
+    `0 · −∞` is NaN, yet an impossible event that did not happen costs nothing. A sum over events is therefore taken
+    twice: once over the finite logs, once over the indicators of −∞; where the second is positive the sum is −∞.
     """
-    impossible = jnp.isneginf(log_probability)
-    return jnp.where(impossible, 0.0, log_probability), impossible.astype(log_probability.dtype)
+    return jnp.where(jnp.isneginf(log_probability), 0.0, log_probability)
 
 
 def cholesky_or_nan(

@@ -196,6 +196,30 @@ def test_absent_rows_may_hold_anything():
         jg.fit(estimator, scipy.sparse.csr_array(x), Y)
 
 
+def test_sums_that_overflow():
+    huge = scipy.sparse.csr_array(np.full((4, 2), 2e38, np.float32))
+    with pytest.raises(ValueError, match="the statistics of x are not finite, though every"):
+        jg.fit(jg.MultinomialNB(), huge, np.zeros(4, int))
+
+
+def test_hyperparameters_are_differentiated_through_a_fit_of_a_concrete_matrix():
+    def loss(alpha, x):
+        c = jg.fit(jg.MultinomialNB(alpha=alpha), x, Y)
+        return jnp.sum(jnp.sin(jg.log_posterior(c, x)))
+
+    sparse_gradient = jax.grad(loss)(0.7, scipy.sparse.csr_array(COUNTS))
+    close(sparse_gradient, jax.grad(loss)(0.7, COUNTS))
+
+
+def test_unbalanced_classes_are_dealt_out(monkeypatch):
+    """One class holds most rows: its parts are added up by several threads."""
+    monkeypatch.setattr(compressed, "_MOST_ROWS", 4)
+    y = np.where(np.arange(N) % 10 == 0, 2, 0)  # and class 1 has none
+    for labels, weight in ((y, None), (y, WEIGHT)):
+        c = jg.fit(jg.MultinomialNB(), scipy.sparse.csr_array(COUNTS), labels, num_classes=3, sample_weight=weight)
+        close(c, jg.fit(jg.MultinomialNB(), COUNTS, labels, num_classes=3, sample_weight=weight))
+
+
 def test_bad_values_at_scoring():
     c = jg.fit(jg.MultinomialNB(), COUNTS, Y)
     x = COUNTS.copy()
