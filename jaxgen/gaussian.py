@@ -22,6 +22,7 @@ from jaxgen.estimator import GenerativeEstimator
 from jaxgen.moments import Moments, resolved_variance
 from jaxgen.numerics import (
     cholesky_or_nan,
+    einsum,
     inverse_factor,
     matmul,
     nonnegative_or_nan,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
@@ -44,6 +45,9 @@ Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
 _LOG_2PI = float(np.log(2 * np.pi))
 # Mean squared distance, in deviations, of class means from their centre up to which squares are expanded.
 _NEAR = 16.0
+# Strips of a triangle that is multiplied: of four, five eighths are read. A third less time than one class after the
+# other, 294 ms and 200 (200,000 × 100, ten classes); more strips are too narrow.
+_TRIANGLE_STRIPS = 4
 
 
 class Gaussian(NamedTuple):
@@ -115,8 +119,34 @@ class WhitenedGaussian(NamedTuple):
             rotated, means = (matmul(a - self.center[None], self.whitening[0].T) for a in (x, self.mean))
             distance = _squared_distances(rotated, means, lambda residual: residual)
         else:
-            distance = _squared_distances(x, self.mean, lambda residual, w: matmul(residual, w.T), self.whitening)
+            distance = self._distances(x)
         return -0.5 * distance - self.log_scale[None] - 0.5 * self.num_features * _LOG_2PI
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes, which is whitened for all covariances at once."""
+        return self.num_features * self.whitening.shape[0]
+
+    def _distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances under a covariance for each class."""
+        classes, d = self.mean.shape
+        offset = einsum("kij,kj->ki", self.whitening, self.mean - self.center[None])
+
+        def one_by_one() -> Array:
+            return _squared_distances(x, self.mean, lambda residual, w: matmul(residual, w.T), self.whitening)
+
+        def together() -> Array:
+            centred, distance = (x - self.center[None]).T, jnp.zeros((classes, x.shape[0]), x.dtype)
+            for first in range(0, d, size := -(-d // _TRIANGLE_STRIPS)):
+                rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
+                strip = self.whitening[:, rows, : rows.stop]
+                white = matmul(strip.reshape(-1, strip.shape[-1]), centred[: rows.stop]) - offset[:, rows].reshape(
+                    -1, 1
+                )
+                distance += jnp.sum((white**2).reshape(classes, -1, x.shape[0]), axis=1)
+            return distance.T
+
+        return lax.cond(_are_near(offset), together, one_by_one)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the covariance is shared: one matrix product."""
@@ -164,10 +194,8 @@ class DiagonalGaussian(NamedTuple):
             cross = matmul(residual, (offset * precision).T)
             return matmul(residual**2, (precision**2).T) - 2 * cross + jnp.sum(offset**2, axis=-1)[None]
 
-        # Two products are many times faster than a pass for each class. Their squares are about the centre of the
-        # means: where those lie a few deviations apart at most, that costs no more digits than the sum itself.
-        near = jnp.all(jnp.sum(offset**2, axis=-1) <= _NEAR * self.num_features)
-        distance = lax.cond(near, expanded, exactly)
+        # Two products are many times faster than a pass for each class.
+        distance = lax.cond(_are_near(offset), expanded, exactly)
         log_scale = -jnp.sum(jnp.log(precision), axis=-1)
         return -0.5 * distance - log_scale[None] - 0.5 * self.num_features * _LOG_2PI
 
@@ -301,6 +329,14 @@ def _ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
     varies = variance > 0
     others = safe_divide(jnp.sum(variance), jnp.sum(varies.astype(variance.dtype)), 1.0)
     return jnp.where(varies, variance, others)
+
+
+def _are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:
+    """Whether the means lie a few deviations from their centre at most, of which `offset` are the whitened differences.
+
+    Squares about the centre then cost no more digits than their sum does.
+    """
+    return jnp.all(jnp.sum(offset**2, axis=-1) <= _NEAR * offset.shape[-1])
 
 
 def _linear_scores(density: Gaussian | DiagonalGaussian, x: Array) -> Array:

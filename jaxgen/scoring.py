@@ -149,7 +149,8 @@ def _prepare_program(c: Scorer) -> Any:
 
 def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
     dtype = _dtype(c)
-    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0]))
+    width = getattr(getattr(c, "density", c), "score_width", 0)
+    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0], width))
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Array) -> tuple[Array, Array]:
