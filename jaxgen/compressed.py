@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 # Entries of a piece: its values and columns, 4 MiB, stay in the cache between the steps that read them.
 _ENTRIES = 2**19
-# Of fractions, a float32 sum takes so many rows; whole numbers it sums exactly while it stays below 2^24.
-_MOST_ROWS, _MOST_MASS = 2**13, 2.0**24
+_MOST_ROWS = 2**13
+# Whole numbers are summed exactly in float32 while the sum is below this.
+_MOST_MASS = 2.0**24
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4
 # Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
@@ -105,7 +106,9 @@ class CompressedRows:
         classes = _classes(labels)
         # One class may be most of the data: each is dealt out in parts of at most half a core's share. The first part
         # of each class is in its place, and the others behind them.
-        share = max(sum(len(each.rows) for each in classes) // (2 * shares.cores()), most_rows)
+        # A part takes a row of the table, so that it must be worth that: twice as many entries as the row has.
+        worth = 2 * d * n // max(self.num_entries, 1)
+        share = max(sum(len(each.rows) for each in classes) // (2 * shares.cores()), most_rows, worth)
         others = [(k, first) for k, each in enumerate(classes) for first in range(share, len(each.rows), share)]
         parts = [each.part(0, share) for each in classes] + [classes[k].part(i, i + share) for k, i in others]
         high = shares.aligned((len(parts), d), dtype)
@@ -116,6 +119,8 @@ class CompressedRows:
             for first in range(0, len(parts[i].rows), most_rows):
                 piece = parts[i].part(first, first + most_rows)
                 block = self._take(piece.rows)
+                if block.dtype.kind == "f":
+                    block = block.astype(dtype)
                 bad |= not domain.contains(block.values).all()
                 own = _column_sum(features(block).matrix, piece.weight, dtype)
                 total = own if total is None else total.astype(np.float64) + own
@@ -166,7 +171,7 @@ class CompressedRows:
     def whole(self) -> SparseRows:
         """All rows, for a program that takes them at once."""
         check_columns(self.columns, self.shape[1])
-        values, columns, rows = map(jnp.asarray, (self.values, self.columns, self.rows))
+        values, columns, rows = map(jnp.asarray, (_unwrapped(self.values), self.columns, self.rows))
         return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True)
 
     def _take(self, rows: np.ndarray) -> CompressedRows:
@@ -247,11 +252,17 @@ def _present(share: np.ndarray, weight: np.ndarray | None) -> _Members:
     return _Members(rows, share if weight is None else share * weight[rows])
 
 
+def _unwrapped(values: np.ndarray) -> np.ndarray:
+    """Values as JAX may take them, which would wrap 64-bit integers into 32 bits."""
+    wraps = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64")
+    return values.astype(np.float32) if wraps else values
+
+
 def _column_sum(block: Any, weight: np.ndarray | None, dtype: np.dtype) -> np.ndarray:
-    """Σ_i w_i x_ij; in float64, except where float32 is exact, or the rows few."""
+    """Σ_i w_i x_ij; in float64, except where float32 is exact: of whole numbers, while their sum is not too large."""
     if weight is None:
         total = block.T @ np.ones(block.shape[0], dtype)
-        if total.dtype != np.float32 or total.max() < _MOST_MASS:
+        if total.dtype != np.float32 or (total.max() < _MOST_MASS and (total == np.rint(total)).all()):
             return total
         weight = np.ones(block.shape[0])
     return block.T @ weight
@@ -285,6 +296,8 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     if hasattr(x, "tocsr"):
         return _from_scipy(x)
     kind = _kind(x)
+    if kind:
+        _check_dtype(x)
     if kind not in ("BCOO", "BCSR") or x.n_batch or x.n_dense or len(x.shape) != 2:
         raise TypeError(
             "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
@@ -308,13 +321,25 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     return _from_entries(values, rows, columns, (n, d))
 
 
+def _check_dtype(x: Any) -> None:
+    real = x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
+    if not real or x.dtype.itemsize > 8:
+        raise TypeError(
+            f"x must hold real numbers of at most 64 bits; found {type(x).__name__} of dtype {x.dtype}. Convert them "
+            "with x.astype(float)."
+        )
+
+
 def _from_scipy(x: Any) -> CompressedRows:
     if x.ndim != 2:
         raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. Reshape it to one row.")
+    _check_dtype(x)
     own = x.format != "csr"
-    x = x.tocsr()
+    # Sums of duplicates would wrap.
+    narrow = x.dtype.kind in "iu" and x.dtype.itemsize < 8
+    x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
     if not x.has_canonical_format:
-        x = x if own else x.copy()
+        x = x.astype(np.int64) if narrow else x if own else x.copy()
         x.sum_duplicates()
     return CompressedRows(x)
 
@@ -376,7 +401,8 @@ def pad_rows(x: Any) -> SparseRows:
     place = (starts[row] + _GROUP * group)[:, None] + np.arange(_GROUP)
     own = place < starts[row + 1][:, None]
     place = np.where(own, place, 0)
-    values, columns = (np.where(own, a[place] if len(a) else 0, 0) for a in (compressed.values, compressed.columns))
+    arrays = _unwrapped(compressed.values), compressed.columns
+    values, columns = (np.where(own, a[place] if len(a) else a.dtype.type(0), a.dtype.type(0)) for a in arrays)
     return SparseRows(
         jnp.asarray(values), jnp.asarray(columns.astype(np.int32)), jnp.asarray(row), compressed.shape, checked=True
     )

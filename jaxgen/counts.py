@@ -218,7 +218,7 @@ class ProjectedDensity:
     affine: Affine
     coefficient: Coefficient | None
     num_features: int
-    domain = inputs.FINITE
+    domain = inputs.NOT_NAN
 
     def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""

@@ -54,8 +54,42 @@ class LinearClassifier(NamedTuple):
     def projection(self, *, likelihood: bool) -> Projection:
         """The weights, and a classifier of the products with them."""
         del likelihood  # there is none
-        own = np.eye(len(self.bias), dtype=self.bias.dtype)
-        return Projection(lambda x: x, np.asarray(self.weights), (), self._replace(weights=own))
+        return Projection(_as_they_are, np.asarray(self.weights), (), ProjectedClassifier(self.bias))
+
+
+class ProjectedClassifier(NamedTuple):
+    """A linear classifier of rows that have been multiplied by its weights."""
+
+    bias: Float[Array, " classes"]
+
+    domain = inputs.NOT_NAN
+    takes_sparse = False
+
+    @property
+    def num_features(self) -> int:
+        """K."""
+        return self.bias.shape[0]
+
+    @property
+    def class_shape(self) -> tuple[int, ...]:
+        """(K,)."""
+        return jnp.shape(self.bias)
+
+    def prepared(self) -> ProjectedClassifier:
+        """Itself."""
+        return self
+
+    def projection(self, *, likelihood: bool) -> Projection:
+        """It is one already."""
+        raise NotImplementedError
+
+    def scores(self, x: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
+        """Log odds up to a term common to all classes, in nats."""
+        return x + self.bias[None]
+
+
+def _as_they_are(x: Any) -> Any:
+    return x
 
 
 def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:

@@ -110,10 +110,10 @@ def _log_factorial(count: Any) -> Any:
         from scipy.special import gammaln as of_numpy
 
         return of_numpy(count + 1)
-    return gammaln(count + 1)
+    return gammaln(count + 1) - gammaln(jnp.ones((), count.dtype))  # which is not quite 0 in float32
 
 
 # log m! − Σ_j log x_j!
 _MULTINOMIAL_COEFFICIENT = Coefficient(
-    (_as_they_are, _log_factorial), lambda total, log_factorials: gammaln(total + 1) - log_factorials
+    (_as_they_are, _log_factorial), lambda total, log_factorials: _log_factorial(total) - log_factorials
 )
