@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # Statistics of presence do not show a value that was not finite.
-_ANY_NUMBER = dataclasses.replace(inputs.FINITE, shows=False)
+_ANY_NUMBER = dataclasses.replace(inputs.FINITE, shows=False, adds=False)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
@@ -59,18 +59,18 @@ class Bernoulli:
         """d."""
         return self.log_present.shape[-1]
 
-    def prepared(self) -> PreparedDensity:
-        """The same density, ready for many chunks of rows."""
-        affine = Affine.of(self.log_present, self.log_absent)
+    def prepared(self, *, likelihood: bool) -> PreparedDensity:
+        """The same density, ready for many rows: for their log likelihoods, or for their scores."""
+        affine = Affine.of(self.log_present, self.log_absent, likelihood=likelihood)
         return PreparedDensity(affine, self.domain, partial(_binarize, threshold=self.binarize))
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
-        return self.prepared().log_likelihood(x)
+        return self.prepared(likelihood=True).log_likelihood(x)
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """The log likelihood."""
-        return self.log_likelihood(x)
+        """The log likelihood up to a term that is common to all classes."""
+        return self.prepared(likelihood=False).scores(x)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log odds of each word, and the log likelihood of the empty document."""

@@ -95,10 +95,10 @@ class Classifier(NamedTuple, Generic[D]):
         """Whether x may be sparse."""
         return getattr(self.density, "takes_sparse", False)
 
-    def prepared(self) -> Classifier[Any]:
+    def prepared(self, *, likelihood: bool) -> Classifier[Any]:
         """The same classifier, with what scoring needs of it computed once for all rows."""
         ready = getattr(self.density, "prepared", None)
-        return self if ready is None else self._replace(density=ready())
+        return self if ready is None else self._replace(density=ready(likelihood=likelihood))
 
     def projection(self, *, likelihood: bool) -> Projection:
         """The prepared classifier in two steps, for sparse rows."""

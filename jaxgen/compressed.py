@@ -172,7 +172,7 @@ class CompressedRows:
         """All rows, for a program that takes them at once."""
         check_columns(self.columns, self.shape[1])
         values, columns, rows = map(jnp.asarray, (_unwrapped(self.values), self.columns, self.rows))
-        return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True)
+        return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True, unique=True)
 
     def _take(self, rows: np.ndarray) -> CompressedRows:
         """A copy of some rows, whose columns can be trusted."""
@@ -306,11 +306,11 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     n, d = x.shape
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
         if kind == "BCOO":
-            return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d))
+            return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d), unique=x.unique_indices)
         entry = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype)
         rows = jnp.searchsorted(x.indptr, entry, side="right").astype(jnp.int32) - 1
         rows = jnp.where(entry < x.indptr[-1], rows, n)
-        return SparseRows(x.data[:, None], x.indices[:, None], rows, (n, d))
+        return SparseRows(x.data[:, None], x.indices[:, None], rows, (n, d), unique=x.unique_indices)
     values, indices = np.asarray(x.data), np.asarray(x.indices)
     if kind == "BCOO":
         rows, columns = indices[:, 0], indices[:, 1]
@@ -403,6 +403,5 @@ def pad_rows(x: Any) -> SparseRows:
     place = np.where(own, place, 0)
     arrays = _unwrapped(compressed.values), compressed.columns
     values, columns = (np.where(own, a[place] if len(a) else a.dtype.type(0), a.dtype.type(0)) for a in arrays)
-    return SparseRows(
-        jnp.asarray(values), jnp.asarray(columns.astype(np.int32)), jnp.asarray(row), compressed.shape, checked=True
-    )
+    values, columns, rows = map(jnp.asarray, (values, columns.astype(np.int32), row))
+    return SparseRows(values, columns, rows, compressed.shape, checked=True, unique=True)

@@ -105,14 +105,22 @@ class Affine(NamedTuple):
     may_be_impossible: Bool[Array, ""]
 
     @classmethod
-    def of(cls, present: Float[Array, "classes d"], absent: Float[Array, "classes d"] | None = None) -> Affine:
-        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given."""
+    def of(
+        cls, present: Float[Array, "classes d"], absent: Float[Array, "classes d"] | None = None, *, likelihood: bool
+    ) -> Affine:
+        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given.
+
+        Without `likelihood` less the mean over the classes of every term: rare words have large logs in all classes,
+        whose rounding would drown what tells the classes apart.
+        """
         weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
         constant = jnp.zeros(present.shape[0], present.dtype)
         if absent is not None:
             without = drop_impossible(absent)
             constant, weights = jnp.sum(without, axis=-1), weights - without
             impossible |= jnp.any(jnp.isneginf(absent))
+        if not likelihood:
+            constant, weights = (a - jnp.mean(a, axis=0, keepdims=True) for a in (constant, weights))
         return cls(constant, weights.T, present, absent, impossible)
 
     @property
@@ -243,29 +251,38 @@ def _impossible(log_probability: Array) -> Array:
 
 
 def _sparse_sum(x: SparseRows, labels: Labels) -> Total:
-    """Class sums of sparse rows, in pieces that merge: each of more entries than the table has cells."""
-    piece = max(2**20, labels.num_classes * x.shape[1])
+    """Class sums of sparse rows, in pieces that merge: of about as many entries as the table has cells."""
+    piece = min(max(2**13, labels.num_classes * x.shape[1]), 2**22)
     groups = max(piece // max(x.values.shape[1], 1), 1)
     if x.values.shape[0] <= groups:
-        return Total.of(x.class_sum(labels))
-    return blocks.fold(lambda _, part: Total.of(part.class_sum(labels)), x, block=groups)
+        return _exact_sum(x, labels)
+    return blocks.fold(lambda _, part: _exact_sum(part, labels), x, block=groups)
 
 
-def _exact_sum(x: Float[Array, "n d"], labels: Labels) -> Total:
+def _exact_sum(x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Total:
     """Class sums of x; where they outgrow the whole numbers that a float holds, the digits of x are summed apart.
 
     The sum of n digits of b bits is exact while b + log2 n stays within the float's significand.
     """
-    total = labels.class_sum(x)
+
+    def sum_of(function: Callable[[Array], Array]) -> Array:
+        return x.map(function).class_sum(labels) if isinstance(x, SparseRows) else labels.class_sum(function(x))
+
+    total = sum_of(lambda values: values)
     significand = jnp.finfo(x.dtype).nmant + 1
-    bits = significand - x.shape[0].bit_length()
+    terms = x.values.size if isinstance(x, SparseRows) else x.shape[0]
+    bits = significand - terms.bit_length()
 
     def apart() -> Total:
-        rest, digits = x, []
-        for _ in range(0, significand - bits, bits):
-            digits.append(jnp.mod(rest, 2.0**bits))
-            rest = jnp.floor(rest / 2.0**bits)
-        parts = [Total.of(2.0 ** (bits * i) * labels.class_sum(digit)) for i, digit in enumerate([*digits, rest])]
+        firsts = [*range(0, significand, bits)]
+        parts = []
+        for first in firsts:
+
+            def digit(values: Array, first: int = first) -> Array:
+                rest = jnp.floor(values / 2.0**first) if first else values
+                return rest if first == firsts[-1] else jnp.mod(rest, 2.0**bits)
+
+            parts.append(Total.of(2.0**first * sum_of(digit)))
         return reduce(Total.merge, parts)
 
     return lax.cond(jnp.any(total >= 2.0**significand), apart, lambda: Total.of(total))

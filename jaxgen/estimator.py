@@ -156,7 +156,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
-        if isinstance(rows, CompressedRows) and platform.platform_of(labels) == "cpu":
+        if isinstance(rows, CompressedRows) and tuning and tuning.sparse == "scipy" and not inputs.is_traced(labels):
             statistics, bad = self.statistics_of_compressed(rows, labels)
         else:
             if isinstance(rows, CompressedRows):
@@ -215,7 +215,8 @@ def _statistics_program(
             return dataclasses.replace(statistics, class_weight=poisoned)
 
         if isinstance(x, SparseRows):
-            return summarise(jnp.asarray(0, jnp.int32), x.reading(tuning.window).inside(), labels)
+            entries = x.reading(tuning.window).inside()
+            return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
         rows = blocks.num_rows(tuning.fold_elements, max(x.shape[1], labels.num_classes))
         default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
         block = min(block_size or default, _MOST_ROWS)

@@ -70,7 +70,7 @@ class Gaussian(NamedTuple):
         """d."""
         return self.mean.shape[-1]
 
-    def prepared(self) -> WhitenedGaussian:
+    def prepared(self, *, likelihood: bool = True) -> WhitenedGaussian:
         """The same density with its factors inverted, once for all blocks of rows."""
         log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
         center = jnp.mean(self.mean, axis=0)

@@ -36,13 +36,15 @@ if TYPE_CHECKING:
 class Domain:
     """The values that a feature may take: a test for each value, and the words for a message.
 
-    `shows` says that statistics and scores of a value outside are not finite, so that only then the values need a look.
+    `shows` says that statistics and scores of a value outside are not finite, so that only then the values need a look;
+    `adds`, that what is made of a sum of values is the sum of what is made of them.
     """
 
     contains: Callable[[Any], Any]
     expected: str
     remedy: str
     shows: bool = False
+    adds: bool = True
 
 
 FINITE = Domain(
@@ -56,6 +58,7 @@ BINARY = Domain(
     lambda x: (x == 0) | (x == 1),
     "0 or 1",
     "Binarise x first, or ask for it: BernoulliNB(binarize=threshold) takes x > threshold.",
+    adds=False,
 )
 COUNTS = Domain(
     lambda x: (x >= 0) & (x < np.inf),
@@ -299,6 +302,16 @@ def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     x = np.atleast_2d(np.asarray(x))
     row, column = np.ogrid[: x.shape[0], : x.shape[1]]
     return x, row, column
+
+
+def raise_for_points(x: Any, domain: Domain) -> NoReturn:
+    """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
+    raise_for_values(x, domain)
+    raise ValueError(
+        f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
+        f"{float(np.max(np.abs(_entries(x)[0]))):g}, overflows. Rescale the features, or compute in float64 "
+        "(jax.config.update('jax_enable_x64', True))."
+    )
 
 
 def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:

@@ -43,7 +43,7 @@ class LinearClassifier(NamedTuple):
         """(K,); longer for a stack of classifiers."""
         return jnp.shape(self.bias)
 
-    def prepared(self) -> LinearClassifier:
+    def prepared(self, *, likelihood: bool) -> LinearClassifier:
         """Itself: there is nothing to compute beforehand."""
         return self
 
@@ -75,7 +75,7 @@ class ProjectedClassifier(NamedTuple):
         """(K,)."""
         return jnp.shape(self.bias)
 
-    def prepared(self) -> ProjectedClassifier:
+    def prepared(self, *, likelihood: bool) -> ProjectedClassifier:
         """Itself."""
         return self
 

@@ -45,17 +45,18 @@ class Multinomial(NamedTuple):
         """d."""
         return self.log_probability.shape[-1]
 
-    def prepared(self) -> PreparedDensity:
-        """The same density, ready for many chunks of rows."""
-        return PreparedDensity(Affine.of(self.log_probability), self.domain, _as_they_are, _MULTINOMIAL_COEFFICIENT)
+    def prepared(self, *, likelihood: bool) -> PreparedDensity:
+        """The same density, ready for many rows: for their log likelihoods, or for their scores."""
+        affine = Affine.of(self.log_probability, likelihood=likelihood)
+        return PreparedDensity(affine, self.domain, _as_they_are, _MULTINOMIAL_COEFFICIENT)
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
-        return self.prepared().log_likelihood(x)
+        return self.prepared(likelihood=True).log_likelihood(x)
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """The log likelihood without the coefficient, which is common to all classes."""
-        return self.prepared().scores(x)
+        """The log likelihood up to a term that is common to all classes."""
+        return self.prepared(likelihood=False).scores(x)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""

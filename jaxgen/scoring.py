@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgen import blocks, inputs, platform, shares
@@ -47,12 +48,15 @@ class Scorer(Protocol):
         """Whether x may be sparse."""
         ...
 
-    def prepared(self) -> Any:
-        """The same classifier, with what scoring needs of it computed once for all rows."""
+    def prepared(self, *, likelihood: bool) -> Any:
+        """The same classifier, with what scoring needs of it computed once for all rows.
+
+        With `likelihood` for functions of the log likelihood, without for those of the scores alone.
+        """
         ...
 
     def projection(self, *, likelihood: bool) -> Projection:
-        """The prepared classifier in two steps, where x may be sparse; with the log likelihood, or the scores alone."""
+        """The prepared classifier in two steps, where x may be sparse."""
         ...
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
@@ -74,25 +78,26 @@ def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any, *, likelih
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse)
     check_single(c)
     tuning = platform.tuning_of(c, x)
-    if platform.platform_of(c, x) != "cpu" or x.ndim == 1:
-        result, bad = _program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning)
-    elif isinstance(x, CompressedRows):
+    eager_on_cpu = platform.platform_of(c, x) == "cpu"
+    if isinstance(x, CompressedRows) and eager_on_cpu and tuning and tuning.sparse == "scipy":
         result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
+    elif not eager_on_cpu or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1:
+        result, bad = _program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)
     else:
-        result, bad = _score_shares(function, c, x, tuning)
+        result, bad = _score_shares(function, c, x, tuning, likelihood=likelihood)
     if not inputs.is_traced(bad, x) and bad:
-        inputs.raise_for_values(x, c.domain)
+        inputs.raise_for_points(x, c.domain)
     return result
 
 
 def _score_shares(
-    function: Callable[[Any, Array], Array], c: Scorer, x: Any, tuning: Tuning | None
+    function: Callable[[Any, Array], Array], c: Scorer, x: Any, tuning: Tuning | None, *, likelihood: bool
 ) -> tuple[Array, Any]:
     """The rows dealt out to the cores."""
-    parts = shares.split(x) if not isinstance(x, SparseRows) else []
+    parts = shares.split(x)
     if len(parts) < 2:
-        return _program(function, c, x, tuning)
-    ready = jax.block_until_ready(_prepare_program(c))
+        return _program(function, c, x, tuning, likelihood)
+    ready = jax.block_until_ready(_prepare_program(c, likelihood))
     form, _ = jax.eval_shape(lambda: _share_program(function, ready, parts[0].x, tuning))
     return shares.gather(
         lambda share: _share_program(function, ready, share.x, tuning),
@@ -107,9 +112,9 @@ def _score_compressed(
     function: Callable[[Any, Array], Array], c: Scorer, x: CompressedRows, tuning: Tuning | None, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
-    projection = _prepare_program(c).projection(likelihood=likelihood)
+    projection = _prepare_program(c, likelihood).projection(likelihood=likelihood)
     products, bad = x.products(projection, c.domain)
-    result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning)
+    result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning, likelihood=likelihood)
     return result, bad
 
 
@@ -122,12 +127,16 @@ def check_single(c: Scorer) -> None:
         )
 
 
-@partial(jax.jit, static_argnums=(0, 3))
+@partial(jax.jit, static_argnums=(0, 3, 4))
 def _program(
-    function: Callable[[Any, Array], Array], c: Scorer, x: Array | SparseRows, tuning: Tuning | None
+    function: Callable[[Any, Array], Array],
+    c: Scorer,
+    x: Array | SparseRows,
+    tuning: Tuning | None,
+    likelihood: bool,  # noqa: FBT001
 ) -> tuple[Array, Array]:
     """The answer, and whether a value of x was outside the classifier's domain."""
-    c = _prepared(c)
+    c = _prepared(c, likelihood=likelihood)
     if isinstance(x, SparseRows):
         score = partial(_score_sparse, function)
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
@@ -141,10 +150,10 @@ def _share_program(function: Callable[[Any, Array], Array], c: Any, x: Array, tu
     return _score_dense(function, c, x, tuning=tuning)
 
 
-@jax.jit
-def _prepare_program(c: Scorer) -> Any:
+@partial(jax.jit, static_argnums=1)
+def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
     """The classifier in the form in which many pieces are scored."""
-    return _prepared(c)
+    return _prepared(c, likelihood=likelihood)
 
 
 def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
@@ -173,6 +182,7 @@ def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, t
 
 def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
     x = x.astype(_dtype(c))
+    x = x if c.domain.adds else x.summed()
     bad = ~x.within(c.domain.contains)
     in_row = lax.cond(
         bad,
@@ -182,11 +192,11 @@ def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) 
     return _spoil(function(c, x), in_row), bad
 
 
-def _prepared(c: Scorer) -> Any:
+def _prepared(c: Scorer, *, likelihood: bool) -> Any:
     with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
         dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
     alike: Any = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
-    return alike.prepared()
+    return alike.prepared(likelihood=likelihood)
 
 
 def _dtype(c: Any) -> Any:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("values", "columns", "rows"),
-    meta_fields=("shape", "window", "checked"),
+    meta_fields=("shape", "window", "checked", "unique"),
 )
 @dataclass(frozen=True)
 class SparseRows:
@@ -39,6 +39,7 @@ class SparseRows:
         shape: (n, d).
         window: entries that are read at a time.
         checked: whether every index is known to be inside the shape.
+        unique: whether it is known that no place of the matrix has two entries, but zeros.
     """
 
     values: Float[Array, "groups size"]
@@ -47,6 +48,7 @@ class SparseRows:
     shape: tuple[int, int]
     window: int = 2**14
     checked: bool = False
+    unique: bool = False
 
     @property
     def dtype(self) -> Any:
@@ -58,14 +60,22 @@ class SparseRows:
         """2."""
         return 2
 
-    @property
-    def size(self) -> int:
-        """How many entries there are."""
-        return self.values.shape[0] * self.values.shape[1]
-
     def reading(self, window: int) -> SparseRows:
         """The same rows, read in windows of so many entries."""
         return dataclasses.replace(self, window=window)
+
+    def summed(self) -> SparseRows:
+        """The same matrix with one entry for each place: the first has the sum, and the others are zero."""
+        if self.unique:
+            return self
+        rows = jnp.broadcast_to(self.rows[:, None], self.columns.shape).reshape(-1)
+        entries = (rows, self.columns.reshape(-1).astype(rows.dtype), self.values.reshape(-1))
+        rows, columns, values = lax.sort(entries, num_keys=2)
+        first = jnp.append(True, (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1]))[: rows.shape[0]]
+        place = jnp.cumsum(first, dtype=jnp.int32) - 1
+        sums = jnp.zeros_like(values).at[place].add(values, mode="promise_in_bounds")
+        values = jnp.where(first, sums.at[place].get(mode="promise_in_bounds"), 0)
+        return dataclasses.replace(self, values=values[:, None], columns=columns[:, None], rows=rows, unique=True)
 
     def astype(self, dtype: Any) -> SparseRows:
         """The same rows with values of another dtype."""
@@ -86,12 +96,11 @@ class SparseRows:
         n, d = self.shape
         exists = (self.rows >= 0) & (self.rows < n)
         present = exists[:, None] & (self.columns >= 0) & (self.columns < d)
-        return SparseRows(
-            jnp.where(present, self.values, 0),
-            jnp.where(present, self.columns, 0).astype(jnp.int32),
-            jnp.where(exists, self.rows, 0).astype(jnp.int32),
-            self.shape,
-            self.window,
+        return dataclasses.replace(
+            self,
+            values=jnp.where(present, self.values, 0),
+            columns=jnp.where(present, self.columns, 0).astype(jnp.int32),
+            rows=jnp.where(exists, self.rows, 0).astype(jnp.int32),
             checked=True,
         )
 
@@ -178,4 +187,4 @@ def product(x: Array | SparseRows, table: Float[Array, "d classes"]) -> Float[Ar
 
 def row_sum(function: Callable[[Array], Array], x: Array | SparseRows) -> Float[Array, " n"]:
     """Σ_j f(x_ij) of each row, for dense or sparse x; f(0) must be 0."""
-    return x.row_sum(function) if isinstance(x, SparseRows) else jnp.sum(function(x), axis=-1)
+    return x.summed().row_sum(function) if isinstance(x, SparseRows) else jnp.sum(function(x), axis=-1)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from jax import export
 from jax.experimental import sparse
 from jax.test_util import check_grads
 
@@ -177,7 +178,7 @@ def test_sums_of_fractions_do_not_drift_in_float32():
     value = np.float32(0.37)
     x = scipy.sparse.csr_array((np.full(n, value), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
     total = jg.MultinomialNB().statistics(x, np.zeros(n, int), num_classes=1).feature_sum.exact()[0, 0]
-    assert abs(total / float(Fraction(float(value)) * n) - 1) < 2e-4
+    assert abs(total / float(Fraction(float(value)) * n) - 1) < 1e-6
 
 
 def test_narrow_and_wide_dtypes():
@@ -288,11 +289,111 @@ def test_nothing_as_large_as_the_dense_matrix_is_made():
     assert peak < 20e6
 
 
-def test_each_choice_of_a_class_sum_gives_the_same():
-    x, y = jnp.asarray(COUNTS), jnp.asarray(Y)
-    for estimator in (jg.MultinomialNB(), jg.GaussianNB(), jg.LDA(), jg.QDA()):
-        by = []
-        for tuning in (platform.CPU, platform.ACCELERATOR):
-            with platform.override(tuning):
-                by.append(jg.fit(estimator, x, y))
-        close(*by)
+@pytest.mark.parametrize("family", ["multinomial", "Bernoulli MLE"])
+def test_the_accelerators_choices_give_the_same(family):
+    estimator, x = FAMILIES[family]
+    rows = scipy.sparse.csr_array(x)
+    dense = jg.fit(estimator, x, Y)
+    with platform.override(platform.ACCELERATOR):
+        close(jg.fit(estimator, rows, Y, sample_weight=WEIGHT), jg.fit(estimator, x, Y, sample_weight=WEIGHT))
+        for verb in VERBS:
+            close(verb(dense, rows), verb(dense, x))
+
+
+@pytest.mark.every_platform
+@pytest.mark.parametrize("make", [sparse.BCOO.fromdense, CONTAINERS["bcsr"], CONTAINERS["padded rows"]])
+def test_sparse_programs_lower_for_every_platform(make):
+    x = make(COUNTS)
+    c = jg.fit(jg.BernoulliNB(binarize=0.0), COUNTS, Y)
+    leaves, tree = jax.tree.flatten(x)
+    for program in (
+        lambda leaves, c: jg.fit(jg.BernoulliNB(binarize=0.0), jax.tree.unflatten(tree, leaves), Y, num_classes=K)[0],
+        lambda leaves, c: jg.log_joint(c, jax.tree.unflatten(tree, leaves)),
+    ):
+        flat = jax.tree.leaves(c)
+        again = jax.jit(lambda leaves, flat, program=program: program(leaves, jax.tree.structure(c).unflatten(flat)))
+        exported = export.export(again, platforms=("cpu", "cuda", "rocm", "tpu"))(leaves, flat)
+        assert exported.platforms == ("cpu", "cuda", "rocm", "tpu")
+
+
+@pytest.mark.parametrize("make", [lambda x: x, sparse.BCSR.from_bcoo])
+def test_duplicates_under_jit(make):
+    """Halves of every count, in two entries: what is not a sum of halves needs their sum."""
+    coo = scipy.sparse.coo_array(COUNTS)
+    entries = np.tile(coo.data / 2, 2), np.tile(np.stack([coo.row, coo.col], 1), (2, 1))
+    halves = make(sparse.BCOO(tuple(map(jnp.asarray, entries)), shape=COUNTS.shape))
+    c = jg.fit(jg.MultinomialNB(), COUNTS, Y)
+    close(jax.jit(jg.log_likelihood)(c, halves), jg.log_likelihood(c, COUNTS))
+    b = jax.jit(lambda x: jg.fit(jg.BernoulliNB(binarize=1.0), x, Y, num_classes=K))(halves)
+    close(b, jg.fit(jg.BernoulliNB(binarize=1.0), COUNTS, Y))
+    close(jax.jit(jg.log_posterior)(b, halves), jg.log_posterior(b, COUNTS))
+
+
+def test_gradients_with_duplicates():
+    c = jg.fit(jg.MultinomialNB(), COUNTS, Y)
+    indices = jnp.array([[0, 1], [0, 1], [1, 2], [0, 0]])
+
+    def value(data):
+        return jnp.sum(jg.log_joint(c, sparse.BCOO((data, indices), shape=(2, D))))
+
+    check_grads(jax.jit(value), (jnp.array([1.0, 0.5, 2.0, 3.0]),), order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-4)
+
+
+def test_counts_under_jit_are_exact_in_float32():
+    n = 2**20
+    entries = jnp.full(n, 33, jnp.float32), jnp.stack([jnp.arange(n), jnp.zeros(n, int)], 1)
+    x, y = sparse.BCOO(entries, shape=(n, 2)), jnp.zeros(n, jnp.int32)
+    statistics = jax.jit(lambda x: jg.MultinomialNB().statistics(x, y, num_classes=1))(x)
+    assert statistics.feature_sum.exact()[0, 0] == 33 * n
+
+
+def test_narrow_duplicates_do_not_wrap():
+    values, (rows, columns) = np.array([200, 200, 1], np.uint8), np.array([[0, 0, 1], [0, 0, 1]])
+    compressed_rows = scipy.sparse.csr_array((values, columns, np.array([0, 2, 3])), shape=(2, 2))
+    for x in (
+        scipy.sparse.coo_array((values, (rows, columns)), shape=(2, 2)),
+        compressed_rows,
+        compressed_rows.tocsc(),
+        sparse.BCOO((jnp.asarray(values), jnp.stack([rows, columns], 1)), shape=(2, 2)),
+    ):
+        assert jg.MultinomialNB().statistics(x, np.array([0, 1])).feature_sum.exact()[0, 0] == 400
+
+
+def test_sparse_equals_dense_in_float32(run_script):
+    """On text: many rare words, whose logs are large in all classes."""
+    differences = run_script(
+        """
+import numpy as np, jaxgen as jg
+from benchmarks.synthetic import TextModel
+x, y = TextModel.make(5000, 20).sample(1000)
+for estimator in (jg.MultinomialNB(), jg.BernoulliNB(binarize=0.0)):
+    c = jg.fit(estimator, x, y)
+    a, b = (np.asarray(jg.log_posterior(c, rows), np.float64) for rows in (x, x.toarray()))
+    print(np.abs(np.exp(a) - np.exp(b)).max())
+    a, b = (np.asarray(jg.log_joint(c, rows), np.float64) for rows in (x, x.toarray()))
+    print(np.abs(a / b - 1).max())
+"""
+    )
+    assert all(float(difference) < 1e-5 for difference in differences), differences
+
+
+def test_an_infinite_weight_stays_with_its_class():
+    c = jg.LinearClassifier(jnp.array([[-jnp.inf, 1.0], [0.0, 1.0]]), jnp.zeros(2))
+    posterior = jg.log_posterior(c, scipy.sparse.csr_array(np.array([[1.0, 0.0], [0.0, 1.0]])))
+    np.testing.assert_allclose(posterior, [[-np.inf, 0.0], [-np.log1p(np.e), -np.log1p(np.exp(-1.0))]], rtol=1e-12)
+
+
+def test_values_beyond_the_dtype(run_script):
+    printed = run_script(
+        """
+import numpy as np, scipy.sparse, jaxgen as jg
+c = jg.fit(jg.MultinomialNB(), np.eye(2), np.arange(2))
+for x in (np.array([[1e300, 1.0]]), scipy.sparse.csr_array(np.array([[1e300, 1.0]]))):
+    try:
+        print(jg.predict(c, x))
+    except ValueError as error:
+        print("overflows" in str(error))
+print(jg.pad_rows(scipy.sparse.csr_array(np.array([[2**32 + 5, 1]]))).values[0, 0] == np.float32(2**32 + 5))
+"""
+    )
+    assert printed == ["True"] * 3
