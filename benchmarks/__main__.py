@@ -12,6 +12,13 @@ from benchmarks.data import TABLES, InputError
 OUTPUT = Path("benchmarks/output")  # git ignores it
 
 
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -35,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
     scaling = _measuring(commands, "scaling", "how time grows with words, with nonzeros and with rows")
     scaling.add_argument(
-        "--max-n", type=int, default=1_000_000, metavar="N", help="rows at most (default: %(default)s)"
+        "--max-n", type=_positive, default=1_000_000, metavar="N", help="rows at most (default: %(default)s)"
     )
     scaling.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
 
@@ -43,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         commands, "large", "multinomial naive Bayes on ten million documents of a million words, in chunks"
     )
     for name, default in (("documents", 10_000_000), ("words", 1_000_000), ("chunk", 200_000), ("classes", 2)):
-        large.add_argument(f"--{name}", type=int, default=default, metavar="N", help="(default: %(default)s)")
+        large.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)")
 
     report = commands.add_parser("report", help="the README's tables in markdown, made from a run that was stored")
     report.add_argument("folder", type=Path, help="such as a folder of benchmarks/results/")

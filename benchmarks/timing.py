@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import time
 from statistics import median
@@ -15,6 +14,7 @@ import scipy
 import sklearn
 
 import jaxgen
+from jaxgen import shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -63,11 +63,6 @@ def milliseconds(times: Sequence[float]) -> float:
     return 1e3 * median(times)
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def machine_rates(scale: float = 1.0) -> dict[str, float]:
     """What the device does at best in this run: GB/s of one read of a large array, GFLOP/s of a float32 product.
 
@@ -89,7 +84,7 @@ def environment() -> dict[str, str]:
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "devices": str(jax.device_count()),
-        "machine": f"{platform.machine()}, {available_cores()} cores",
+        "machine": f"{platform.machine()}, {shares.cores()} cores",
         "python": platform.python_version(),
         "jaxgen": jaxgen.__version__,
         "jax": jax.__version__,

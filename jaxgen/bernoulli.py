@@ -92,7 +92,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
     Attributes:
         alpha: pseudo-count of each outcome; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which
             an event that was never seen is impossible (−inf).
-        binarize: count x > binarize as present; None requires x to be 0 or 1.
+        binarize: count x > binarize as present; None requires x to be 0 or 1. For sparse rows 0 or more.
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 class Density(Protocol):
     """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
 
-    Every method takes x of shape (n, d) in the density's dtype and is pure.
+    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `prepared(likelihood=…)`,
+    the same density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and
+    what `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
     """
 
     @property
@@ -128,7 +130,7 @@ def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array
 
     Args:
         c: a generative classifier.
-        x: one point (d,) or points (n, d).
+        x: one point (d,) or points (n, d); sparse rows where c counts, as for `fit`.
 
     Returns:
         Shape (K,) or (n, K); −inf for an x that is impossible under a class.
@@ -164,7 +166,7 @@ def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n clas
 
     Args:
         c: any classifier, generative or discriminative.
-        x: one point (d,) or points (n, d).
+        x: one point (d,) or points (n, d); sparse rows where c counts or is linear, as for `fit`.
 
     Returns:
         Shape (K,) or (n, K); −inf for a class that is impossible, NaN for an x that is impossible under every class:

@@ -134,11 +134,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """The sufficient statistics of a batch, in one read of the data.
 
         Args:
-            x: features (n, d).
+            x: features (n, d); sparse rows where the family counts, as for `fit`.
             y: labels (n,) or responsibilities (n, K), as for `fit`.
             num_classes: K; inferred from concrete labels.
             sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
-            block_size: rows that are summarised at a time; by default what suits the platform.
+            block_size: dense rows that are summarised at a time; by default what suits the platform.
 
         Returns:
             Statistics, which `merge`, `subtract` and `estimate` take. All weights may be zero: an empty block is a

@@ -67,7 +67,8 @@ def fit(
 
     Args:
         estimator: such as `jaxgen.LDA()` or `jaxgen.LogisticRegression()`.
-        x: features (n, d), a JAX or NumPy array; float64 is computed in float64 where JAX's x64 mode is on.
+        x: features (n, d), a JAX or NumPy array; float64 is computed in float64 where JAX's x64 mode is on. Families
+            that count take sparse rows too: any matrix of scipy.sparse, a BCOO or BCSR, or what `pad_rows` returns.
         y: integer labels 0 … K−1 of shape (n,), or float responsibilities of shape (n, K), non-negative; rows need not
             sum to 1.
         num_classes: K. Inferred from concrete labels and from responsibilities; must be given for labels under a trace.
