@@ -9,17 +9,20 @@ import pytest
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 SCRIPT = """
-import json, resource, sys
+import json, re, sys
 import jax, jax.numpy as jnp, numpy as np, scipy.sparse
 import jaxgen as jg
 
+def resident(what):
+    with open("/proc/self/status") as file:
+        return 1024 * int(re.search(what + r":\\s+(\\d+) kB", file.read()).group(1))
+
 def beside(fit, small):
     fit(*small)  # what a first program loads is not the fit's
-    with open("/proc/self/statm") as file:
-        before = int(file.read().split()[1]) * resource.getpagesize()
+    before = resident("VmRSS")
     for _ in range(2):
         fit()
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    return resident("VmHWM") - before
 
 rng = np.random.default_rng(0)
 
