@@ -110,7 +110,7 @@ class Affine(NamedTuple):
     ) -> Affine:
         """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given.
 
-        Without `likelihood` less the mean over the classes of every term: rare words have large logs in all classes,
+        Without `likelihood` every term is less that of the first class: rare words have large logs in all classes,
         whose rounding would drown what tells the classes apart.
         """
         weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
@@ -120,7 +120,7 @@ class Affine(NamedTuple):
             constant, weights = jnp.sum(without, axis=-1), weights - without
             impossible |= jnp.any(jnp.isneginf(absent))
         if not likelihood:
-            constant, weights = (a - jnp.mean(a, axis=0, keepdims=True) for a in (constant, weights))
+            constant, weights = constant - constant[:1], weights - weights[:1]
         return cls(constant, weights.T, present, absent, impossible)
 
     @property
