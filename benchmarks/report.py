@@ -76,9 +76,11 @@ def _scaling(record: dict[str, Any]) -> str:
                 _exponent(line),
                 "–" if peer is None else _exponent(peer),
                 _number(1e3 * median(line["seconds"][-1])),
+                "–" if peer is None or peer["skipped"] else _number(1e3 * median(peer["seconds"][-1])),
             ]
         )
-    header = ["time in", "job", "from – to", "jaxgen: exponent", "scikit-learn: exponent", "jaxgen at the end, ms"]
+    header = ["time in", "job", "from – to", "jaxgen: exponent", "scikit-learn: exponent"]
+    header += ["jaxgen at the end, ms", "scikit-learn, ms"]
     return _table(header, rows, words=3)
 
 

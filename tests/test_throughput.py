@@ -178,7 +178,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
     assert "| LDA fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
     assert "reads 20 GB/s" in text
     assert "100,000 documents × 50,000 words" in text
-    assert "| rows | LDA fit | 1,000 – 10,000 | 0.98 | – | 200 |" in text
+    assert "| rows | LDA fit | 1,000 – 10,000 | 0.98 | – | 200 | – |" in text
 
 
 @pytest.mark.parametrize("content", [None, "not JSON"])
