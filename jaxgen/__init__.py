@@ -3,7 +3,7 @@
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
 from jaxgen.compilation_cache import enable_compilation_cache
-from jaxgen.compressed import pad_rows
+from jaxgen.containers import pad_rows
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit, merge, subtract
 from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB

@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import inputs
+from jaxgen.affine import Affine, PreparedDensity
 from jaxgen.compressed import CompressedRows
-from jaxgen.counts import Affine, CountingEstimator, Counts, PreparedDensity
+from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
 from jaxgen.sparse import SparseRows
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxgen import shares
 from jaxgen.labels import HardLabels
@@ -30,13 +29,12 @@ if TYPE_CHECKING:
 # Entries of a piece: its values and columns, 4 MiB, stay in the cache between the steps that read them.
 _ENTRIES = 2**19
 _MOST_ROWS = 2**13
+# Sums that are added to others at a time: a quarter of a megabyte in each limb.
+_STRETCH = 2**16
 # Whole numbers are summed exactly in float32 while the sum is below this.
 _MOST_MASS = 2.0**24
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4
-# Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
-# them would be padding.
-_GROUP = 8
 
 
 class Sums(NamedTuple):
@@ -115,24 +113,25 @@ class CompressedRows:
         low = shares.aligned((len(parts), d), dtype, zero=True)
 
         def add_up(i: int) -> bool:
-            total, bad = None, False
-            for first in range(0, len(parts[i].rows), most_rows):
+            bad = False
+            for first in range(0, max(len(parts[i].rows), 1), most_rows):
                 piece = parts[i].part(first, first + most_rows)
                 block = self._take(piece.rows)
                 if block.dtype.kind == "f":
                     block = block.astype(dtype)
                 bad |= not domain.contains(block.values).all()
-                own = _column_sum(features(block).matrix, piece.weight, dtype)
-                total = own if total is None else total.astype(np.float64) + own
-            _split(np.zeros(d) if total is None else total, high[i], low[i])
-            return bad or not high[i].max() < np.inf
+                _add(_column_sum(features(block).matrix, piece.weight, dtype), high[i], low[i], more=first > 0)
+            return bad
 
         bad = any(shares.over(add_up, range(len(parts))))
         for i, (k, _) in enumerate(others, len(classes)):
-            _split(high[k].astype(np.float64) + low[k] + high[i] + low[i], high[k], low[k])
+            _add(high[i], high[k], low[k])
+            _add(low[i], high[k], low[k])
+        high, low = high[: len(classes)], low[: len(classes)]
+        bad |= not high.max() < np.inf
         weight = np.zeros((2, len(classes)), dtype)
-        _split(np.array([each.total for each in classes], np.float64), weight[0], weight[1])
-        high, low = (jax.device_put(limb[: len(classes)]) for limb in (high, low))
+        _add(np.array([each.total for each in classes], np.float64), weight[0], weight[1])
+        high, low = jax.device_put((high, low))
         return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
 
     def products(self, projection: Projection, domain: Domain) -> tuple[np.ndarray, bool]:
@@ -171,7 +170,7 @@ class CompressedRows:
     def whole(self) -> SparseRows:
         """All rows, for a program that takes them at once."""
         check_columns(self.columns, self.shape[1])
-        values, columns, rows = map(jnp.asarray, (_unwrapped(self.values), self.columns, self.rows))
+        values, columns, rows = map(jnp.asarray, (unwrapped(self.values), self.columns, self.rows))
         return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True, unique=True)
 
     def _take(self, rows: np.ndarray) -> CompressedRows:
@@ -252,7 +251,7 @@ def _present(share: np.ndarray, weight: np.ndarray | None) -> _Members:
     return _Members(rows, share if weight is None else share * weight[rows])
 
 
-def _unwrapped(values: np.ndarray) -> np.ndarray:
+def unwrapped(values: np.ndarray) -> np.ndarray:
     """Values as JAX may take them, which would wrap 64-bit integers into 32 bits."""
     wraps = values.dtype.kind in "iu" and values.dtype.itemsize == 8 and not jax.config.read("jax_enable_x64")
     return values.astype(np.float32) if wraps else values
@@ -268,97 +267,20 @@ def _column_sum(block: Any, weight: np.ndarray | None, dtype: np.dtype) -> np.nd
     return block.T @ weight
 
 
-def _split(total: np.ndarray, high: np.ndarray, low: np.ndarray) -> None:
-    """Write a sum to two limbs; infinite where it overflows them."""
-    with np.errstate(over="ignore"):
-        high[...] = total
-    if total.dtype != high.dtype:
-        low[...] = total - high
+def _add(values: np.ndarray, high: np.ndarray, low: np.ndarray, *, more: bool = True) -> None:
+    """Add values to a sum in two limbs, or begin it with them; infinite where it overflows the limbs.
 
-
-def is_sparse(x: Any) -> bool:
-    """Whether x is a sparse matrix of scipy or JAX, or sparse rows already."""
-    return (
-        isinstance(x, (SparseRows, CompressedRows))
-        or hasattr(x, "tocsr")
-        or _kind(x) in ("BCOO", "BCSR", "COO", "CSR", "CSC")
-    )
-
-
-def _kind(x: Any) -> str:
-    return type(x).__name__ if type(x).__module__.startswith("jax.experimental.sparse") else ""
-
-
-def as_sparse(x: Any) -> CompressedRows | SparseRows:
-    """Any sparse matrix as `CompressedRows` where its values are known, as `SparseRows` under a trace."""
-    if isinstance(x, (CompressedRows, SparseRows)):
-        return x
-    if hasattr(x, "tocsr"):
-        return _from_scipy(x)
-    kind = _kind(x)
-    if kind:
-        _check_dtype(x)
-    if kind not in ("BCOO", "BCSR") or x.n_batch or x.n_dense or len(x.shape) != 2:
-        raise TypeError(
-            "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
-            f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
-        )
-    n, d = x.shape
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
-        if kind == "BCOO":
-            return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d), unique=x.unique_indices)
-        entry = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype)
-        rows = jnp.searchsorted(x.indptr, entry, side="right").astype(jnp.int32) - 1
-        rows = jnp.where(entry < x.indptr[-1], rows, n)
-        return SparseRows(x.data[:, None], x.indices[:, None], rows, (n, d), unique=x.unique_indices)
-    values, indices = np.asarray(x.data), np.asarray(x.indices)
-    if kind == "BCOO":
-        rows, columns = indices[:, 0], indices[:, 1]
-    else:
-        starts = np.asarray(x.indptr)
-        rows = np.repeat(np.arange(n), np.diff(starts))
-        values, columns = values[: starts[-1]], indices[: starts[-1]]
-    return _from_entries(values, rows, columns, (n, d))
-
-
-def _check_dtype(x: Any) -> None:
-    real = x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
-    if not real or x.dtype.itemsize > 8:
-        raise TypeError(
-            f"x must hold real numbers of at most 64 bits; found {type(x).__name__} of dtype {x.dtype}. Convert them "
-            "with x.astype(float)."
-        )
-
-
-def _from_scipy(x: Any) -> CompressedRows:
-    if x.ndim != 2:
-        raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. Reshape it to one row.")
-    _check_dtype(x)
-    own = x.format != "csr"
-    # Sums of duplicates would wrap.
-    narrow = x.dtype.kind in "iu" and x.dtype.itemsize < 8
-    x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
-    if not x.has_canonical_format:
-        x = x.astype(np.int64) if narrow else x if own else x.copy()
-        x.sum_duplicates()
-    return CompressedRows(x)
-
-
-def _from_entries(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> CompressedRows:
-    """Entries in any order as compressed rows: those at the shape are padding, duplicates are summed."""
-    from scipy.sparse import coo_array
-
-    n, d = shape
-    padding = (rows == n) | (columns == d)
-    values, rows, columns = values[~padding], rows[~padding], columns[~padding]
-    check_columns(columns, d)
-    if len(rows) and (rows.min() < 0 or rows.max() > n):
-        raise ValueError(
-            f"x has row indices outside [0, {n}); found {rows.min()} to {rows.max()}. Check how x was built."
-        )
-    if values.dtype.kind not in "biuf" or (values.dtype.itemsize < 4 and values.dtype.kind == "f"):  # bfloat16, float16
-        values = values.astype(np.float32)
-    return _from_scipy(coo_array((values, (rows, columns)), shape=shape))
+    A stretch at a time: numbers between the steps stay in a cache, and take no memory beside the sum.
+    """
+    for first in range(0, len(values), _STRETCH):
+        place = slice(first, first + _STRETCH)
+        total = values[place]
+        with np.errstate(over="ignore", invalid="ignore"):
+            if more:
+                total = total.astype(np.float64) + high[place] + low[place]
+            high[place] = total
+            if total.dtype != high.dtype:
+                low[place] = total - high[place]
 
 
 def check_columns(columns: np.ndarray, d: int) -> None:
@@ -368,40 +290,3 @@ def check_columns(columns: np.ndarray, d: int) -> None:
         raise ValueError(
             f"x has column indices outside [0, {d}); found {columns.min()} to {columns.max()}. Check how x was built."
         )
-
-
-def pad_rows(x: Any) -> SparseRows:
-    """Sparse rows with the entries of each row in groups of eight, ready to be scored many times.
-
-    Args:
-        x: a scipy.sparse matrix or array of any format, or a BCOO or BCSR.
-
-    Returns:
-        A pytree that `fit` and every verb take in place of x, also under `jit`, with gradients to its values.
-
-    Raises:
-        TypeError: for anything else, and under a trace, where the lengths of the rows are not known.
-
-    Example:
-        >>> import numpy as np, scipy.sparse, jaxgen as jg
-        >>> words = scipy.sparse.csr_array(np.array([[1, 2, 0], [0, 0, 3]]))
-        >>> jg.fit(jg.MultinomialNB(), jg.pad_rows(words), np.array([0, 1])).log_prior.shape
-        (2,)
-    """
-    compressed = as_sparse(x) if is_sparse(x) else None
-    if not isinstance(compressed, CompressedRows):
-        raise TypeError(
-            f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. Under a trace pass it as it is."
-        )
-    check_columns(compressed.columns, compressed.shape[1])
-    starts = compressed.matrix.indptr
-    groups = -(-np.diff(starts) // _GROUP)
-    row = np.repeat(np.arange(compressed.shape[0], dtype=np.int32), groups)
-    group = np.arange(len(row)) - (np.cumsum(groups) - groups)[row]
-    place = (starts[row] + _GROUP * group)[:, None] + np.arange(_GROUP)
-    own = place < starts[row + 1][:, None]
-    place = np.where(own, place, 0)
-    arrays = _unwrapped(compressed.values), compressed.columns
-    values, columns = (np.where(own, a[place] if len(a) else a.dtype.type(0), a.dtype.type(0)) for a in arrays)
-    values, columns, rows = map(jnp.asarray, (values, columns.astype(np.int32), row))
-    return SparseRows(values, columns, rows, compressed.shape, checked=True, unique=True)

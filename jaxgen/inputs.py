@@ -18,7 +18,8 @@ import numpy as np
 from jax import lax
 from jax.core import Tracer
 
-from jaxgen.compressed import CompressedRows, as_sparse, is_sparse
+from jaxgen.compressed import CompressedRows
+from jaxgen.containers import as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows

@@ -15,7 +15,8 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from jaxgen import inputs
-from jaxgen.counts import Affine, Coefficient, CountingEstimator, Counts, PreparedDensity
+from jaxgen.affine import Affine, Coefficient, PreparedDensity
+from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
 
 if TYPE_CHECKING:

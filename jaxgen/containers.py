@@ -1,0 +1,139 @@
+"""Sparse matrices as callers hold them, of scipy or of JAX, in the two forms that everything else knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxgen.compressed import CompressedRows, check_columns, unwrapped
+from jaxgen.sparse import SparseRows
+
+# Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
+# them would be padding.
+_GROUP = 8
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether x is a sparse matrix of scipy or JAX, or sparse rows already."""
+    return (
+        isinstance(x, (SparseRows, CompressedRows))
+        or hasattr(x, "tocsr")
+        or _kind(x) in ("BCOO", "BCSR", "COO", "CSR", "CSC")
+    )
+
+
+def _kind(x: Any) -> str:
+    return type(x).__name__ if type(x).__module__.startswith("jax.experimental.sparse") else ""
+
+
+def as_sparse(x: Any) -> CompressedRows | SparseRows:
+    """Any sparse matrix as `CompressedRows` where its values are known, as `SparseRows` under a trace."""
+    if isinstance(x, (CompressedRows, SparseRows)):
+        return x
+    if hasattr(x, "tocsr"):
+        return _from_scipy(x)
+    kind = _kind(x)
+    if kind:
+        _check_dtype(x)
+    if kind not in ("BCOO", "BCSR") or x.n_batch or x.n_dense or len(x.shape) != 2:
+        raise TypeError(
+            "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
+            f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
+        )
+    n, d = x.shape
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+        if kind == "BCOO":
+            return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d), unique=x.unique_indices)
+        entry = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype)
+        rows = jnp.searchsorted(x.indptr, entry, side="right").astype(jnp.int32) - 1
+        rows = jnp.where(entry < x.indptr[-1], rows, n)
+        return SparseRows(x.data[:, None], x.indices[:, None], rows, (n, d), unique=x.unique_indices)
+    values, indices = np.asarray(x.data), np.asarray(x.indices)
+    if kind == "BCOO":
+        rows, columns = indices[:, 0], indices[:, 1]
+    else:
+        starts = np.asarray(x.indptr)
+        rows = np.repeat(np.arange(n), np.diff(starts))
+        values, columns = values[: starts[-1]], indices[: starts[-1]]
+    return _from_entries(values, rows, columns, (n, d))
+
+
+def _check_dtype(x: Any) -> None:
+    real = x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
+    if not real or x.dtype.itemsize > 8:
+        raise TypeError(
+            f"x must hold real numbers of at most 64 bits; found {type(x).__name__} of dtype {x.dtype}. Convert them "
+            "with x.astype(float)."
+        )
+
+
+def _from_scipy(x: Any) -> CompressedRows:
+    if x.ndim != 2:
+        raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. Reshape it to one row.")
+    _check_dtype(x)
+    own = x.format != "csr"
+    # Sums of duplicates would wrap.
+    narrow = x.dtype.kind in "iu" and x.dtype.itemsize < 8
+    x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
+    if not x.has_canonical_format:
+        x = x.astype(np.int64) if narrow else x if own else x.copy()
+        x.sum_duplicates()
+    return CompressedRows(x)
+
+
+def _from_entries(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> CompressedRows:
+    """Entries in any order as compressed rows: those at the shape are padding, duplicates are summed."""
+    from scipy.sparse import coo_array
+
+    n, d = shape
+    padding = (rows == n) | (columns == d)
+    values, rows, columns = values[~padding], rows[~padding], columns[~padding]
+    check_columns(columns, d)
+    if len(rows) and (rows.min() < 0 or rows.max() > n):
+        raise ValueError(
+            f"x has row indices outside [0, {n}); found {rows.min()} to {rows.max()}. Check how x was built."
+        )
+    if values.dtype.kind not in "biuf" or (values.dtype.itemsize < 4 and values.dtype.kind == "f"):  # bfloat16, float16
+        values = values.astype(np.float32)
+    return _from_scipy(coo_array((values, (rows, columns)), shape=shape))
+
+
+def pad_rows(x: Any) -> SparseRows:
+    """Sparse rows with the entries of each row in groups of eight, ready to be scored many times.
+
+    Args:
+        x: a scipy.sparse matrix or array of any format, or a BCOO or BCSR.
+
+    Returns:
+        A pytree that `fit` and every verb take in place of x, also under `jit`, with gradients to its values.
+
+    Raises:
+        TypeError: for anything else, and under a trace, where the lengths of the rows are not known.
+
+    Example:
+        >>> import numpy as np, scipy.sparse, jaxgen as jg
+        >>> words = scipy.sparse.csr_array(np.array([[1, 2, 0], [0, 0, 3]]))
+        >>> jg.fit(jg.MultinomialNB(), jg.pad_rows(words), np.array([0, 1])).log_prior.shape
+        (2,)
+    """
+    compressed = as_sparse(x) if is_sparse(x) else None
+    if not isinstance(compressed, CompressedRows):
+        raise TypeError(
+            f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. Under a trace pass it as it is."
+        )
+    check_columns(compressed.columns, compressed.shape[1])
+    starts = compressed.matrix.indptr
+    groups = -(-np.diff(starts) // _GROUP)
+    row = np.repeat(np.arange(compressed.shape[0], dtype=np.int32), groups)
+    group = np.arange(len(row)) - (np.cumsum(groups) - groups)[row]
+    place = (starts[row] + _GROUP * group)[:, None] + np.arange(_GROUP)
+    own = place < starts[row + 1][:, None]
+    place = np.where(own, place, 0)
+    arrays = unwrapped(compressed.values), compressed.columns
+    values, columns = (np.where(own, a[place] if len(a) else a.dtype.type(0), a.dtype.type(0)) for a in arrays)
+    values, columns, rows = map(jnp.asarray, (values, columns.astype(np.int32), row))
+    return SparseRows(values, columns, rows, compressed.shape, checked=True, unique=True)
