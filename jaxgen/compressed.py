@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
 
-# Entries of a piece: its values and columns, 4 MiB, stay in the cache between the steps that read them.
-_ENTRIES = 2**19
-_MOST_ROWS = 2**13
 # Sums that are added to others at a time: a quarter of a megabyte in each limb.
 _STRETCH = 2**16
 # Whole numbers are summed exactly in float32 while the sum is below this.
@@ -92,15 +89,15 @@ class CompressedRows:
         """The row of each entry."""
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.matrix.indptr))
 
-    def class_sums(self, labels: Labels, features: Callable[[Any], Any], domain: Domain) -> Sums:
-        """The sums of features by class, in the working dtype.
+    def class_sums(self, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, entries: int) -> Sums:
+        """The sums of features by class, in the working dtype, from pieces of about so many entries.
 
         The rows of a class are put side by side, a piece at a time, so that their sum is a vector that stays in a
         cache, however many classes there are.
         """
         n, d = self.shape
         dtype = working_dtype(self.dtype)
-        most_rows = int(np.clip(_ENTRIES * n // max(self.num_entries, 1), 1, _MOST_ROWS))
+        most_rows = max(entries * n // max(self.num_entries, 1), 1)
         classes = _classes(labels)
         # One class may be most of the data: each is dealt out in parts of at most half a core's share. The first part
         # of each class is in its place, and the others behind them.
@@ -134,8 +131,8 @@ class CompressedRows:
         high, low = jax.device_put((high, low))
         return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
 
-    def products(self, projection: Projection, domain: Domain) -> tuple[np.ndarray, bool]:
-        """The products of all rows with a table, (n, m), and whether a value is outside the domain."""
+    def products(self, projection: Projection, domain: Domain, *, entries: int) -> tuple[np.ndarray, bool]:
+        """The products of all rows with a table, (n, m), by such pieces; and whether a value is outside the domain."""
         starts, (_, width) = self.matrix.indptr, projection.table.shape
         result = shares.aligned((self.shape[0], width + len(projection.terms)), projection.table.dtype)
         columns = np.ascontiguousarray(projection.table.T) if width <= _FEW_COLUMNS else None
@@ -152,7 +149,7 @@ class CompressedRows:
                 result[rows, k] = block.map(term).matrix.sum(axis=1).ravel()
             return not domain.contains(block.values).all()
 
-        count = -(-self.num_entries // _ENTRIES) * shares.cores()
+        count = -(-self.num_entries // entries) * shares.cores()
         bounds = np.searchsorted(starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
         bounds = np.unique([0, *bounds, self.shape[0]])
         bad = shares.over(multiply, [slice(int(first), int(last)) for first, last in pairwise(bounds)])

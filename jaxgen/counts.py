@@ -78,9 +78,9 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The sum of each feature over the rows of each class."""
         return Counts.of(self.features(x), labels, binary=self.binary)
 
-    def statistics_of_compressed(self, x: CompressedRows, labels: Labels) -> tuple[Counts, bool]:
+    def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
-        sums = x.class_sums(labels, self.features, self.domain)
+        sums = x.class_sums(labels, self.features, self.domain, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
 
 

@@ -103,8 +103,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     takes_sparse: ClassVar[bool] = False
 
-    def statistics_of_compressed(self, x: CompressedRows, labels: Labels) -> tuple[S, bool]:
-        """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad."""
+    def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[S, bool]:
+        """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad.
+
+        About so many `entries` are taken at a time.
+        """
         raise NotImplementedError
 
     @property
@@ -157,7 +160,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
         if isinstance(rows, CompressedRows) and tuning and tuning.sparse == "scipy" and not inputs.is_traced(labels):
-            statistics, bad = self.statistics_of_compressed(rows, labels)
+            statistics, bad = self.statistics_of_compressed(rows, labels, entries=tuning.entries)
         else:
             if isinstance(rows, CompressedRows):
                 rows = rows.whole()

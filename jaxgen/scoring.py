@@ -109,11 +109,11 @@ def _score_shares(
 
 
 def _score_compressed(
-    function: Callable[[Any, Array], Array], c: Scorer, x: CompressedRows, tuning: Tuning | None, *, likelihood: bool
+    function: Callable[[Any, Array], Array], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
     projection = _prepare_program(c, likelihood).projection(likelihood=likelihood)
-    products, bad = x.products(projection, c.domain)
+    products, bad = x.products(projection, c.domain, entries=tuning.entries)
     result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning, likelihood=likelihood)
     return result, bad
 

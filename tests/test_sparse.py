@@ -1,5 +1,6 @@
 """Sparse rows: every container, every verb, and what they may hold."""
 
+import dataclasses
 from fractions import Fraction
 
 import chex
@@ -13,7 +14,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import compressed, platform
+from jaxgen import platform
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -135,7 +136,7 @@ def test_gradients_to_the_values_and_to_the_classifier(make):
 
 @pytest.mark.parametrize("num_classes", [2, 12])  # few and many: entries are read one by one, and in groups
 def test_many_chunks_equal_one(monkeypatch, num_classes):
-    monkeypatch.setattr(compressed, "_ENTRIES", 64)
+    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=64))
     x, y = COUNTS, np.arange(N) % num_classes
     for family in ("multinomial", "Bernoulli"):
         estimator, x = FAMILIES[family]
@@ -147,7 +148,7 @@ def test_many_chunks_equal_one(monkeypatch, num_classes):
 
 
 def test_long_and_empty_rows_in_one_matrix(monkeypatch):
-    monkeypatch.setattr(compressed, "_ENTRIES", 16)
+    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=16))
     x = np.zeros((200, 40))
     x[3] = 1.0
     x[150, ::2] = 2.0
@@ -213,7 +214,7 @@ def test_hyperparameters_are_differentiated_through_a_fit_of_a_concrete_matrix()
 
 def test_unbalanced_classes_are_dealt_out(monkeypatch):
     """One class holds most rows: its parts are added up by several threads."""
-    monkeypatch.setattr(compressed, "_MOST_ROWS", 4)
+    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=8))
     y = np.where(np.arange(N) % 10 == 0, 2, 0)  # and class 1 has none
     for labels, weight in ((y, None), (y, WEIGHT)):
         c = jg.fit(jg.MultinomialNB(), scipy.sparse.csr_array(COUNTS), labels, num_classes=3, sample_weight=weight)
@@ -279,7 +280,7 @@ def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing():
 
 
 def test_sums_that_overflow_only_when_parts_are_added_are_refused(monkeypatch):
-    monkeypatch.setattr(compressed, "_MOST_ROWS", 4)
+    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=8))
     rows = scipy.sparse.csr_array(np.full((64, 1), 2e37, np.float32))  # any four add up, and all do not
     with pytest.raises(ValueError, match="overflows"):
         jg.fit(jg.MultinomialNB(), rows, np.zeros(64, int), num_classes=1)
