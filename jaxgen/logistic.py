@@ -9,14 +9,14 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import inputs, optimum
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
+
+
+# Up to so many parameters Newton's method costs less than its steps save.
+_MOST_NEWTON = 64
 
 
 class Report(NamedTuple):
@@ -49,10 +53,13 @@ class Report(NamedTuple):
 
 
 class _Parameters(NamedTuple):
-    """What is optimised: weights of standardised features, (d, K), and the bias about their centre, (K,)."""
+    """What is optimised: weights of standardised features, (d, m), and the bias about their centre, (m,).
 
-    weights: Float[Array, "d classes"]
-    bias: Float[Array, " classes"]
+    There is a score for each class, m = K; of two classes one alone, the log odds.
+    """
+
+    weights: Float[Array, "d m"]
+    bias: Float[Array, " m"]
 
 
 class _Problem(NamedTuple):
@@ -67,24 +74,57 @@ class _Problem(NamedTuple):
     total: Float[Array, ""]
     decay: Float[Array, " d"]
     occurs: Bool[Array, " classes"]
+    contrast: Float[Array, "m classes"]
 
-    def logits(self, parameters: _Parameters) -> Float[Array, "n classes"]:
-        """Log odds; a class without data is impossible."""
-        logits = matmul(self.x, parameters.weights) + parameters.bias[None]
-        return jnp.where(self.occurs[None], logits, -jnp.inf)
+    def log_posterior(self, parameters: _Parameters) -> Float[Array, "n classes"]:
+        """Log probabilities; a class without data is impossible."""
+        logits = matmul(matmul(self.x, parameters.weights) + parameters.bias[None], self.contrast)
+        return jax.nn.log_softmax(jnp.where(self.occurs[None], logits, -jnp.inf), axis=-1)
+
+    @property
+    def gauge(self) -> Float[Array, "m m"]:
+        """The curvature of a penalty on what changes no probability.
+
+        That is a constant added to all classes, and what a class without data holds. It keeps both at zero, and the
+        optimum where it is.
+        """
+        if self.contrast.shape[0] < self.contrast.shape[1]:
+            return jnp.zeros((1, 1), self.contrast.dtype)
+        occurs = self.occurs.astype(self.contrast.dtype)
+        share = occurs / jnp.maximum(jnp.sum(occurs), 1)
+        return share[:, None] * share[None] + jnp.diag(1 - occurs)
 
     def loss(self, parameters: _Parameters) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
-        log_posterior = jax.nn.log_softmax(self.logits(parameters), axis=-1)
+        log_posterior = self.log_posterior(parameters)
         loss = -jnp.sum(self.responsibilities * jnp.where(self.occurs[None], log_posterior, 0.0)) / self.total
-        penalty = 0.5 * jnp.sum(self.decay[:, None] * parameters.weights**2)
-        # A constant added to all classes changes no probability, nor does what a class without data holds. This keeps
-        # both at zero, and the optimum where it is.
         table = jnp.concatenate([parameters.weights, parameters.bias[None]])
-        occurs = self.occurs.astype(table.dtype)
-        gauge = jnp.sum((matmul(table, occurs) / jnp.maximum(jnp.sum(occurs), 1)) ** 2)
-        gauge += jnp.sum(((1 - occurs)[None] * table) ** 2)
-        return loss + penalty + 0.5 * gauge
+        penalty = jnp.sum(self.decay[:, None] * parameters.weights**2) + jnp.sum(table * matmul(table, self.gauge))
+        return loss + 0.5 * penalty
+
+    def hessian(self, parameters: _Parameters) -> Float[Array, "p p"]:
+        """Its second derivatives by the parameters, weights first."""
+        design = jnp.concatenate([self.x, jnp.ones_like(self.x[:, :1])], axis=1)
+        probability = jnp.exp(self.log_posterior(parameters))
+        mean = matmul(probability, self.contrast.T)
+        weight = jnp.sum(self.responsibilities, axis=1) / self.total
+
+        def rows_of(score: Array) -> Array:
+            """Those of the parameters of one score: Σ_i w_i x_i x_iᵀ times its covariance with every score."""
+            own = self.contrast.at[score].get(mode="promise_in_bounds")
+            covariance = matmul(probability * own[None], self.contrast.T)
+            covariance -= mean * jnp.sum(probability * own[None], axis=1)[:, None]
+            products = design[:, :, None] * (weight[:, None] * covariance)[:, None, :]
+            return matmul(design.T, products.reshape(design.shape[0], -1))
+
+        m, size = self.contrast.shape[0], design.shape[1]
+        likelihood = lax.map(rows_of, jnp.arange(m, dtype=jnp.int32)).reshape(m, size, size, m)
+        decay = jnp.append(self.decay, jnp.zeros((), self.decay.dtype))
+        penalty = (
+            decay[:, None, None, None] * jnp.eye(m, dtype=weight.dtype)[None, :, None, :] + self.gauge[None, :, None, :]
+        )
+        penalty *= jnp.eye(size, dtype=weight.dtype)[:, None, :, None]
+        return (jnp.moveaxis(likelihood, 0, 1) + penalty).reshape(m * size, m * size)
 
 
 @partial(
@@ -105,7 +145,8 @@ class LogisticRegression:
         tolerance: training stops where the norm of the gradient of the mean loss, in standardised features, falls below
             it; None is 1e-5 in float32 and 1e-8 in float64.
         max_steps: training stops, unconverged, after this many iterations.
-        optimizer: an optax gradient transformation; None is L-BFGS with a memory of 20 and a zoom line search.
+        optimizer: an optax gradient transformation; None is Newton's method for up to 64 parameters,
+            and L-BFGS for more, both with a line search for convex losses.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -164,6 +205,7 @@ def train(
     *,
     num_classes: int | None = None,
     sample_weight: Real[AnyArray, " n"] | None = None,
+    start: LinearClassifier | None = None,
 ) -> tuple[LinearClassifier, Report]:
     """Fit an iterative estimator, and report how it went.
 
@@ -176,6 +218,8 @@ def train(
         y: labels (n,) or responsibilities (n, K), as for `fit`.
         num_classes: K; inferred from concrete labels.
         sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
+        start: where to start, such as `to_linear` of a generative fit; zero weights without it. The optimum is the
+            same.
 
     Raises:
         ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range.
@@ -199,8 +243,10 @@ def train(
     estimator.check()
     rows = inputs.check_rows(x)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
+    if start is not None:
+        _check_start(start, rows.shape[1], labels.num_classes)
     may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 == 0)
-    classifier, report, no_weight = _train_program(estimator, rows, labels, may_escape=may_escape)
+    classifier, report, no_weight = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not inputs.is_traced(report):
         if no_weight:
             inputs.raise_for_no_weight()
@@ -209,12 +255,25 @@ def train(
     return classifier, report
 
 
+def _check_start(start: Any, num_features: int, num_classes: int) -> None:
+    if not isinstance(start, LinearClassifier):
+        raise TypeError(
+            f"start must be a LinearClassifier, such as to_linear(fit(LDA(), x, y)); found {type(start).__name__}."
+        )
+    shapes = jnp.shape(start.weights), jnp.shape(start.bias)
+    if shapes != ((num_features, num_classes), (num_classes,)):
+        raise ValueError(
+            f"start must have weights of shape {(num_features, num_classes)} and a bias of shape {(num_classes,)}, as "
+            f"x and y have features and classes; found {shapes[0]} and {shapes[1]}."
+        )
+    if not inputs.is_traced(start) and not np.isfinite(start.weights).all():
+        raise ValueError("start must have finite weights; found some that are not. Leave it out to start from zero.")
+
+
 @partial(jax.jit, static_argnames="may_escape")
 def _train_program(
-    estimator: LogisticRegression, x: Array, labels: Labels, *, may_escape: bool
+    estimator: LogisticRegression, x: Array, labels: Labels, start: LinearClassifier | None, *, may_escape: bool
 ) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
-    from jaxgen import optimum  # and with it optax: a tenth of a second that a closed form need not wait for
-
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
@@ -233,14 +292,14 @@ def _train_program(
     # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
     varies = jnp.sqrt(variance) > 0.25 * jnp.finfo(dtype).eps * jnp.abs(center)
     centred, variance = jnp.where(varies[None], centred, 0.0), jnp.where(varies, variance, 0.0)
-    # The symmetric binary softmax, W = [−w/2, w/2], has ‖W‖² = ½‖w‖²: the same penalty on w is twice as strong on W.
-    l2 = nonnegative_or_nan(estimator.l2, dtype) * (2 if k == 2 else 1)
+    l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
     curvature = variance * max(k - 1, 1) / k**2 + decay
     unit = jnp.sqrt(jnp.where(curvature > 0, curvature, 1.0))
     valid &= rows_are_valid(labels) & jnp.all(jnp.isfinite(unit)) & (l2 >= 0)
+    contrast = jnp.array([[-0.5, 0.5]], dtype) if k == 2 else jnp.eye(k, dtype=dtype)
     problem = _Problem(
-        centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2, occurs
+        centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2, occurs, contrast
     )
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
@@ -251,11 +310,19 @@ def _train_program(
         (l2 == 0) & (jnp.sum(occurs) > 1), jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf
     )
 
-    start = _Parameters(jnp.zeros((x.shape[1], k), dtype), jnp.zeros(k, dtype))
+    begin = _Parameters(jnp.zeros((x.shape[1], len(contrast)), dtype), jnp.zeros(len(contrast), dtype))
+    if start is not None:
+        # The contrast's pseudo-inverse takes scores of classes to those that are optimised.
+        scores = jnp.array([[-1.0], [1.0]], dtype) if k == 2 else contrast - 1 / k
+        weights, bias = matmul(start.weights.astype(dtype), scores), start.bias.astype(dtype)
+        bias = matmul(jnp.where(jnp.isfinite(bias), bias, 0.0), scores) + matmul(center, weights)
+        begin = lax.stop_gradient(_Parameters(weights * unit[:, None], bias))
+    small = sum(leaf.size for leaf in begin) <= _MOST_NEWTON
     solution, norm, value, steps = optimum.find_optimum(
         problem.loss,
-        start,
+        begin,
         estimator.optimizer,
+        hessian=problem.hessian if small else None,
         tolerance=tolerance,
         low_enough=separated,
         max_steps=estimator.max_steps,
@@ -264,8 +331,8 @@ def _train_program(
     if may_escape:
         separable |= (l2 == 0) & _escapes(problem, solution)
     report = Report((norm <= tolerance) & ~separable, steps, norm, separable)
-    weights = solution.weights / unit[:, None]
-    bias = jnp.where(occurs, solution.bias - matmul(center, weights), -jnp.inf)
+    weights = matmul(solution.weights, contrast) / unit[:, None]
+    bias = jnp.where(occurs, matmul(solution.bias, contrast) - matmul(center, weights), -jnp.inf)
     poison = jnp.where(valid, 1.0, jnp.nan)
     report = report._replace(gradient_norm=poison * norm, converged=report.converged & valid)
     return LinearClassifier(poison * weights, poison * bias), report, total == 0
@@ -277,10 +344,8 @@ def _escapes(problem: _Problem, solution: _Parameters) -> Array:
     There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,
     however small the gradient. At a finite optimum that was reached it moves nothing.
     """
-    from jaxgen import optimum
-
     problem, solution = lax.stop_gradient((problem, solution))
     step = optimum.newton_step(problem.loss, solution)
     moves = matmul(problem.x, step.weights) + step.bias[None]
-    present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None] & problem.occurs[None]
+    present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None]
     return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25

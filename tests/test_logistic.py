@@ -12,6 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
+from jaxgen import logistic
 
 
 def overlapping(n=60, d=3, classes=3, seed=0):
@@ -182,3 +183,44 @@ def test_bad_weights_and_values_under_a_trace_give_nan():
     fit = jax.jit(lambda x, weight: jg.fit(jg.LogisticRegression(), x, y, sample_weight=weight))
     for spoilt, weight in ((x, np.where(first, -1.0, 1.0)), (np.where(first[:, None], np.nan, x), np.ones(len(y)))):
         assert all(np.isnan(leaf).all() for leaf in fit(spoilt, weight))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_newton_and_l_bfgs_reach_the_same_optimum(monkeypatch, classes):
+    x, y = overlapping(classes=classes)
+    newton, report = jg.train(jg.LogisticRegression(), x, y)
+    assert report.converged
+    assert report.steps < 10
+    monkeypatch.setattr(logistic, "_MOST_NEWTON", 0)
+    jax.clear_caches()
+    quasi, report = jg.train(jg.LogisticRegression(), x, y)
+    assert report.converged
+    assert report.steps >= 10
+    np.testing.assert_allclose(newton.weights, quasi.weights, atol=1e-6)
+
+
+def test_a_start_near_the_optimum_saves_steps_and_changes_nothing_else():
+    x, y = load_digits(return_X_y=True)
+    estimator = jg.LogisticRegression(l2=100.0, tolerance=1e-6)
+    cold, from_zero = jg.train(estimator, x, y)
+    near = jg.LinearClassifier(cold.weights * 1.01, cold.bias)
+    warm, from_near = jg.train(estimator, x, y, start=near)
+    assert from_near.converged
+    assert from_near.steps < from_zero.steps
+    np.testing.assert_allclose(jg.log_posterior(warm, x), jg.log_posterior(cold, x), atol=1e-3)
+    assert jg.train(estimator, x, y, start=cold)[1].steps <= 1
+    binary = y < 2
+    cold = jg.fit(jg.LogisticRegression(), x[binary, 20:30], y[binary])
+    assert jg.train(jg.LogisticRegression(), x[binary, 20:30], y[binary], start=cold)[1].steps <= 1
+
+
+def test_a_start_that_does_not_fit_is_refused():
+    x, y = overlapping()
+    lda = jg.fit(jg.LDA(), x, y)
+    with pytest.raises(TypeError, match=r"start must be a LinearClassifier.*found Classifier"):
+        jg.train(jg.LogisticRegression(), x, y, start=lda)
+    with pytest.raises(ValueError, match=r"weights of shape \(2, 3\).*found \(3, 3\)"):
+        jg.train(jg.LogisticRegression(), x[:, :2], y, start=jg.to_linear(lda))
+    spoilt = jg.to_linear(lda)._replace(weights=np.full((3, 3), np.nan))
+    with pytest.raises(ValueError, match="finite weights"):
+        jg.train(jg.LogisticRegression(), x, y, start=spoilt)
