@@ -1,5 +1,6 @@
 """Generative classifiers as pure functions on JAX."""
 
+from jaxgen import linear_regression, metrics
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
 from jaxgen.compilation_cache import enable_compilation_cache
@@ -9,6 +10,7 @@ from jaxgen.fitting import estimate, fit, merge, subtract
 from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB
 from jaxgen.linear import LinearClassifier, to_linear
 from jaxgen.logistic import LogisticRegression, Report, train
+from jaxgen.minibatches import train_batches
 from jaxgen.multinomial import Multinomial, MultinomialNB
 
 __all__ = [
@@ -30,16 +32,19 @@ __all__ = [
     "enable_compilation_cache",
     "estimate",
     "fit",
+    "linear_regression",
     "log_evidence",
     "log_joint",
     "log_likelihood",
     "log_posterior",
     "merge",
+    "metrics",
     "pad_rows",
     "predict",
     "subtract",
     "to_linear",
     "train",
+    "train_batches",
 ]
 
 __version__ = "0.1.0"

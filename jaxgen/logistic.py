@@ -20,6 +20,7 @@ from jaxgen import inputs, optimum
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
+from jaxgen.softmax import Frame
 
 if TYPE_CHECKING:
     import optax
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
+    from jaxgen.softmax import Parameters, Problem
 
 
-# Up to so many parameters Newton's method costs less than its steps save.
-_MOST_NEWTON = 64
+# Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
+# take no more than 128 MiB.
+_MOST_NEWTON, _MOST_NUMBERS = 256, 2**25
 
 
 class Report(NamedTuple):
@@ -52,81 +55,6 @@ class Report(NamedTuple):
     separable: Bool[Array, ""]
 
 
-class _Parameters(NamedTuple):
-    """What is optimised: weights of standardised features, (d, m), and the bias about their centre, (m,).
-
-    There is a score for each class, m = K; of two classes one alone, the log odds.
-    """
-
-    weights: Float[Array, "d m"]
-    bias: Float[Array, " m"]
-
-
-class _Problem(NamedTuple):
-    """The data in the coordinates of the optimiser.
-
-    Features are centred and divided by `unit`, the square root of their curvature at zero weights, so that every
-    direction is about equally steep whatever the units; the optimum is the same.
-    """
-
-    x: Float[Array, "n d"]
-    responsibilities: Float[Array, "n classes"]
-    total: Float[Array, ""]
-    decay: Float[Array, " d"]
-    occurs: Bool[Array, " classes"]
-    contrast: Float[Array, "m classes"]
-
-    def log_posterior(self, parameters: _Parameters) -> Float[Array, "n classes"]:
-        """Log probabilities; a class without data is impossible."""
-        logits = matmul(matmul(self.x, parameters.weights) + parameters.bias[None], self.contrast)
-        return jax.nn.log_softmax(jnp.where(self.occurs[None], logits, -jnp.inf), axis=-1)
-
-    @property
-    def gauge(self) -> Float[Array, "m m"]:
-        """The curvature of a penalty on what changes no probability.
-
-        That is a constant added to all classes, and what a class without data holds. It keeps both at zero, and the
-        optimum where it is.
-        """
-        if self.contrast.shape[0] < self.contrast.shape[1]:
-            return jnp.zeros((1, 1), self.contrast.dtype)
-        occurs = self.occurs.astype(self.contrast.dtype)
-        share = occurs / jnp.maximum(jnp.sum(occurs), 1)
-        return share[:, None] * share[None] + jnp.diag(1 - occurs)
-
-    def loss(self, parameters: _Parameters) -> Float[Array, ""]:
-        """Mean negative log likelihood, penalised."""
-        log_posterior = self.log_posterior(parameters)
-        loss = -jnp.sum(self.responsibilities * jnp.where(self.occurs[None], log_posterior, 0.0)) / self.total
-        table = jnp.concatenate([parameters.weights, parameters.bias[None]])
-        penalty = jnp.sum(self.decay[:, None] * parameters.weights**2) + jnp.sum(table * matmul(table, self.gauge))
-        return loss + 0.5 * penalty
-
-    def hessian(self, parameters: _Parameters) -> Float[Array, "p p"]:
-        """Its second derivatives by the parameters, weights first."""
-        design = jnp.concatenate([self.x, jnp.ones_like(self.x[:, :1])], axis=1)
-        probability = jnp.exp(self.log_posterior(parameters))
-        mean = matmul(probability, self.contrast.T)
-        weight = jnp.sum(self.responsibilities, axis=1) / self.total
-
-        def rows_of(score: Array) -> Array:
-            """Those of the parameters of one score: Σ_i w_i x_i x_iᵀ times its covariance with every score."""
-            own = self.contrast.at[score].get(mode="promise_in_bounds")
-            covariance = matmul(probability * own[None], self.contrast.T)
-            covariance -= mean * jnp.sum(probability * own[None], axis=1)[:, None]
-            products = design[:, :, None] * (weight[:, None] * covariance)[:, None, :]
-            return matmul(design.T, products.reshape(design.shape[0], -1))
-
-        m, size = self.contrast.shape[0], design.shape[1]
-        likelihood = lax.map(rows_of, jnp.arange(m, dtype=jnp.int32)).reshape(m, size, size, m)
-        decay = jnp.append(self.decay, jnp.zeros((), self.decay.dtype))
-        penalty = (
-            decay[:, None, None, None] * jnp.eye(m, dtype=weight.dtype)[None, :, None, :] + self.gauge[None, :, None, :]
-        )
-        penalty *= jnp.eye(size, dtype=weight.dtype)[:, None, :, None]
-        return (jnp.moveaxis(likelihood, 0, 1) + penalty).reshape(m * size, m * size)
-
-
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("l2", "tolerance"),
@@ -145,7 +73,7 @@ class LogisticRegression:
         tolerance: training stops where the norm of the gradient of the mean loss, in standardised features, falls below
             it; None is 1e-5 in float32 and 1e-8 in float64.
         max_steps: training stops, unconverged, after this many iterations.
-        optimizer: an optax gradient transformation; None is Newton's method for up to 64 parameters,
+        optimizer: an optax gradient transformation; None is Newton's method for up to 256 parameters,
             and L-BFGS for more, both with a line search for convex losses.
 
     Example:
@@ -244,7 +172,7 @@ def train(
     rows = inputs.check_rows(x)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
     if start is not None:
-        _check_start(start, rows.shape[1], labels.num_classes)
+        check_start(start, rows.shape[1], labels.num_classes)
     may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 == 0)
     classifier, report, no_weight = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not inputs.is_traced(report):
@@ -255,7 +183,8 @@ def train(
     return classifier, report
 
 
-def _check_start(start: Any, num_features: int, num_classes: int) -> None:
+def check_start(start: Any, num_features: int, num_classes: int) -> None:
+    """Raise for a start that is no linear classifier of such features and classes."""
     if not isinstance(start, LinearClassifier):
         raise TypeError(
             f"start must be a LinearClassifier, such as to_linear(fit(LDA(), x, y)); found {type(start).__name__}."
@@ -277,30 +206,13 @@ def _train_program(
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
-    responsibilities = labels.dense()
-    weight = labels.row_weight
-    total = jnp.sum(weight)
-    occurs = jnp.sum(responsibilities, axis=0) > 0
-    k = labels.num_classes
-
-    # Curvature of the mean loss at zero weights, where every class has probability 1/K: variance · (K − 1)/K².
-    center = safe_divide(matmul(weight, x), total)
-    centred = x - center[None]
-    correction = safe_divide(matmul(weight, centred), total)
-    center, centred = center + correction, centred - correction[None]
-    variance = safe_divide(matmul(weight, centred**2), total)
-    # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
-    varies = jnp.sqrt(variance) > 0.25 * jnp.finfo(dtype).eps * jnp.abs(center)
-    centred, variance = jnp.where(varies[None], centred, 0.0), jnp.where(varies, variance, 0.0)
+    responsibilities, weight = labels.dense(), labels.row_weight
+    total, occurs = jnp.sum(weight), jnp.sum(responsibilities, axis=0) > 0
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
-    curvature = variance * max(k - 1, 1) / k**2 + decay
-    unit = jnp.sqrt(jnp.where(curvature > 0, curvature, 1.0))
-    valid &= rows_are_valid(labels) & jnp.all(jnp.isfinite(unit)) & (l2 >= 0)
-    contrast = jnp.array([[-0.5, 0.5]], dtype) if k == 2 else jnp.eye(k, dtype=dtype)
-    problem = _Problem(
-        centred / unit[None], responsibilities, jnp.where(total > 0, total, 1.0), decay / unit**2, occurs, contrast
-    )
+    frame = Frame.of(x, weight, decay, occurs)
+    problem = frame.problem(x, responsibilities, decay)
+    valid &= rows_are_valid(labels) & jnp.all(jnp.isfinite(frame.unit)) & (l2 >= 0)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
@@ -310,14 +222,9 @@ def _train_program(
         (l2 == 0) & (jnp.sum(occurs) > 1), jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf
     )
 
-    begin = _Parameters(jnp.zeros((x.shape[1], len(contrast)), dtype), jnp.zeros(len(contrast), dtype))
-    if start is not None:
-        # The contrast's pseudo-inverse takes scores of classes to those that are optimised.
-        scores = jnp.array([[-1.0], [1.0]], dtype) if k == 2 else contrast - 1 / k
-        weights, bias = matmul(start.weights.astype(dtype), scores), start.bias.astype(dtype)
-        bias = matmul(jnp.where(jnp.isfinite(bias), bias, 0.0), scores) + matmul(center, weights)
-        begin = lax.stop_gradient(_Parameters(weights * unit[:, None], bias))
-    small = sum(leaf.size for leaf in begin) <= _MOST_NEWTON
+    begin = frame.parameters(start)
+    size = sum(leaf.size for leaf in begin)
+    small = size <= _MOST_NEWTON and size * x.shape[0] <= _MOST_NUMBERS
     solution, norm, value, steps = optimum.find_optimum(
         problem.loss,
         begin,
@@ -331,14 +238,12 @@ def _train_program(
     if may_escape:
         separable |= (l2 == 0) & _escapes(problem, solution)
     report = Report((norm <= tolerance) & ~separable, steps, norm, separable)
-    weights = matmul(solution.weights, contrast) / unit[:, None]
-    bias = jnp.where(occurs, matmul(solution.bias, contrast) - matmul(center, weights), -jnp.inf)
     poison = jnp.where(valid, 1.0, jnp.nan)
     report = report._replace(gradient_norm=poison * norm, converged=report.converged & valid)
-    return LinearClassifier(poison * weights, poison * bias), report, total == 0
+    return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total == 0
 
 
-def _escapes(problem: _Problem, solution: _Parameters) -> Array:
+def _escapes(problem: Problem, solution: Parameters) -> Array:
     """Whether the optimum lies at infinity, along a direction that separates some of the rows.
 
     There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,

@@ -21,6 +21,8 @@ P = TypeVar("P")
 _MEMORY = 20
 # A step is accepted where the slope along it has not turned up by more than this share of what it was.
 _MOST_SLOPE = 0.9
+# Steps that bring down neither the loss nor its gradient: what is left is the rounding of this dtype.
+_MOST_IDLE = 100
 # A step so short that no parameter moves: there is nothing better to be found in this dtype.
 _SHORTEST = 2.0**-40
 
@@ -91,9 +93,11 @@ class _Newton(NamedTuple):
     def update(self, gradient: Array, state: tuple[()], parameters: Array) -> tuple[Array, tuple[()]]:
         """The step from a point."""
         matrix = self.hessian(self.unravel(parameters))
-        # Far out on separable data the curvature vanishes with the gradient, and this keeps their ratio a number.
-        least = 8 * jnp.finfo(matrix.dtype).eps * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix + least), gradient), state
+        # No more than the rounding of the factorisation, which then does not break down (Higham 2002, theorem 10.3);
+        # and a little where far out on separable data the curvature vanishes with the gradient.
+        size, eps = matrix.shape[0], jnp.finfo(matrix.dtype).eps
+        lift = jnp.diag(2 * size * eps * jnp.diagonal(matrix) + 8 * eps)
+        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix + lift), gradient), state
 
 
 class _Descent(NamedTuple):
@@ -107,6 +111,8 @@ class _Descent(NamedTuple):
         slope: the derivative along it, negative.
         length: of the step; 1 is the method's own.
         memory: of the method.
+        least: the smallest norm of a gradient so far.
+        idle: how many steps have brought down neither that nor the loss.
         steps: that were accepted, −1 before the first look; a float, as all that comes out of `custom_root` has to be.
     """
 
@@ -117,6 +123,8 @@ class _Descent(NamedTuple):
     slope: Array
     length: Array
     memory: Any
+    least: Array
+    idle: Array
     steps: Array
 
 
@@ -150,7 +158,20 @@ def _descend(
                 step, memory = directions.update(gradient, s.memory, trial)
             descends = jnp.vdot(gradient, step) > 0
             direction = -jnp.where(descends, step, gradient)
-            return _Descent(trial, value, gradient, direction, jnp.vdot(gradient, direction), one, memory, s.steps + 1)
+            norm = jnp.linalg.norm(gradient)
+            moves = (norm < 0.99 * s.least) | (value < s.value - rounding * jnp.abs(s.value))
+            return _Descent(
+                trial,
+                value,
+                gradient,
+                direction,
+                jnp.vdot(gradient, direction),
+                one,
+                memory,
+                jnp.minimum(s.least, norm),
+                jnp.where(moves, 0.0, s.idle + 1).astype(one.dtype),
+                s.steps + 1,
+            )
 
         def shorten() -> _Descent:
             secant = s.slope / (s.slope - slope)
@@ -161,12 +182,13 @@ def _descend(
 
     def unfinished(s: _Descent) -> Array:
         searching = (jnp.linalg.norm(s.gradient) > tolerance) & (s.value >= low_enough) & (s.steps < max_steps)
-        return (s.steps < 0) | (searching & (s.length > _SHORTEST))
+        return (s.steps < 0) | (searching & (s.length > _SHORTEST) & (s.idle < _MOST_IDLE))
 
     with jax.numpy_dtype_promotion("standard"):
         memory = directions.init(start)
     nowhere = jnp.zeros_like(start)
-    begin = _Descent(start, jnp.full_like(one, jnp.inf), nowhere, nowhere, -one, one, memory, -one)
+    infinite = jnp.full_like(one, jnp.inf)
+    begin = _Descent(start, infinite, nowhere, nowhere, -one, one, memory, infinite, 0 * one, -one)
     end = lax.while_loop(unfinished, advance, begin)
     return end.point, (jnp.linalg.norm(end.gradient), end.value, end.steps)
 

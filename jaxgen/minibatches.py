@@ -1,0 +1,147 @@
+"""Logistic regression on data that do not fit: one step of an optax optimiser for each batch of a stream."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import inputs
+from jaxgen.labels import rows_are_valid
+from jaxgen.logistic import LogisticRegression, Report, check_start
+from jaxgen.numerics import nonnegative_or_nan, working_dtype
+from jaxgen.softmax import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jax import Array
+
+    from jaxgen.labels import Labels
+    from jaxgen.linear import LinearClassifier
+    from jaxgen.softmax import Parameters
+
+
+def train_batches(
+    estimator: LogisticRegression,
+    batches: Iterable[tuple[Any, ...]],
+    *,
+    num_classes: int,
+    num_rows: int,
+    start: LinearClassifier | None = None,
+) -> tuple[LinearClassifier, Report]:
+    """Fit logistic regression by one step of its optimiser for each batch.
+
+    The loss of a batch is its mean negative log likelihood and `l2 / num_rows` times half the squared weights: on
+    average that of all rows. Features are centred and scaled as those of the first batch, which changes no optimum and
+    spares the optimiser their units. How close the end is to the optimum is a matter of the optimiser: its rate should
+    fall, as optax's schedules do.
+
+    Args:
+        estimator: with an `optimizer`, such as `LogisticRegression(optimizer=optax.adam(1e-2))`. Its tolerance and
+            max_steps play no part.
+        batches: (x, y) or (x, y, sample_weight), as for `fit`; any iterable, of as many epochs as you like. Batches of
+            one size share one compiled program.
+        num_classes: K.
+        num_rows: rows of the whole data, of which an epoch is one pass.
+        start: where to start; zero weights without it.
+
+    Returns:
+        The classifier, and a report of the last batch: its `converged` is false, since a stream cannot tell.
+
+    Raises:
+        ValueError: for no batches, and for shapes, labels, weights or values that are out of range; a bad batch is
+            named by its number.
+        TypeError: for an estimator without an optimizer.
+
+    Example:
+        >>> import numpy as np, optax, jaxgen as jg
+        >>> x, y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array([0, 0, 1, 1])
+        >>> epochs = ((x[i : i + 2], y[i : i + 2]) for _ in range(50) for i in (0, 1, 2))
+        >>> estimator = jg.LogisticRegression(optimizer=optax.adam(0.1))
+        >>> c, report = jg.train_batches(estimator, epochs, num_classes=2, num_rows=4)
+        >>> jg.predict(c, x).tolist(), int(report.steps)
+        ([0, 0, 1, 1], 150)
+    """
+    if not isinstance(estimator, LogisticRegression) or estimator.optimizer is None:
+        raise TypeError(
+            "train_batches takes a LogisticRegression with an optimizer, such as "
+            f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
+        )
+    estimator.check()
+    for name, value in (("num_classes", num_classes), ("num_rows", num_rows)):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise ValueError(f"{name} must be a positive integer; found {value!r}.")
+    frame = parameters = state = norm = None
+    step = 0
+    for step, batch in enumerate(batches, 1):
+        try:
+            rows, labels = _check_batch(batch, num_classes)
+            decay = jnp.asarray(estimator.l2) / num_rows
+            if frame is None:
+                if start is not None:
+                    check_start(start, rows.shape[1], num_classes)
+                frame = _frame_program(rows, labels, decay)
+                parameters = frame.parameters(start)
+                state = estimator.optimizer.init(parameters)
+            if rows.shape[1] != len(frame.unit):
+                raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
+            parameters, state, norm = _step_program(
+                parameters, state, frame, rows, labels, decay, optimizer=estimator.optimizer
+            )
+            if not np.isfinite(norm):
+                inputs.raise_for_rows(rows, labels, inputs.FINITE)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"batch {step}: {error}") from None
+    if frame is None:
+        raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
+    no = jnp.zeros((), bool)
+    report = Report(no, jnp.asarray(step, jnp.int32), jnp.asarray(norm), no)
+    return frame.classifier(parameters), report
+
+
+def _check_batch(batch: Any, num_classes: int) -> tuple[Any, Labels]:
+    if not isinstance(batch, tuple) or len(batch) not in (2, 3):
+        raise TypeError(f"it must be a tuple (x, y) or (x, y, sample_weight); found {type(batch).__name__}.")
+    x, y, weight = (*batch, None)[:3]
+    rows = inputs.check_rows(x)
+    return rows, inputs.check_labels(rows, y, num_classes, weight)
+
+
+def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
+    """Rows, responsibilities, and whether they are valid."""
+    dtype = working_dtype(x.dtype)
+    labels = labels.prepare(dtype)
+    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
+    return x, labels.dense(), valid & rows_are_valid(labels)
+
+
+@jax.jit
+def _frame_program(x: Array, labels: Labels, decay: Array) -> Frame:
+    rows, responsibilities, _ = _arrays(x, labels)
+    occurs = jnp.ones(responsibilities.shape[1], bool)  # a class may come later
+    frame = Frame.of(rows, jnp.sum(responsibilities, axis=1), nonnegative_or_nan(decay, rows.dtype), occurs)
+    # So may the values of a feature that is constant here.
+    return frame._replace(varies=jnp.ones_like(frame.varies))
+
+
+@partial(jax.jit, static_argnames="optimizer")
+def _step_program(
+    parameters: Parameters, state: Any, frame: Frame, x: Array, labels: Labels, decay: Array, *, optimizer: Any
+) -> tuple[Parameters, Any, Array]:
+    """The parameters after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
+    import optax
+
+    rows, responsibilities, valid = _arrays(x, labels)
+    problem = frame.problem(rows, responsibilities, nonnegative_or_nan(decay, rows.dtype))
+    value, gradient = jax.value_and_grad(problem.loss)(parameters)
+    # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        updates, state = optax.with_extra_args_support(optimizer).update(
+            gradient, state, parameters, value=value, grad=gradient, value_fn=problem.loss
+        )
+        following: Any = optax.apply_updates(parameters, updates)
+    return following, state, jnp.where(valid, optax.tree.norm(gradient), jnp.nan)
