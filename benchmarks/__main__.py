@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.data import TABLES, InputError
 
+RECORDS = ("throughput", "scaling", "large", "curves", "efficiency", "warm-start")
 OUTPUT = Path("benchmarks/output")  # git ignores it
 
 
@@ -52,8 +53,29 @@ def _parser() -> argparse.ArgumentParser:
     for name, default in (("documents", 10_000_000), ("words", 1_000_000), ("chunk", 200_000), ("classes", 2)):
         large.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)")
 
+    curves = _measuring(
+        commands, "curves", "error against training size, generative and discriminative, on real tables"
+    )
+    curves.add_argument("--csv", type=Path, action="append", default=[], metavar="FILE", help="a table; may repeat")
+    curves.add_argument("--target", action="append", default=[], metavar="COLUMN", help="the class, for each --csv")
+    curves.add_argument("--openml", action="append", default=[], metavar="NAME", help="a data set of openml.org")
+    curves.add_argument("--splits", type=_positive, default=1_000, metavar="N", help="a point (default: %(default)s)")
+    curves.add_argument(
+        "--l2", type=float, default=1e-3, help="penalty of logistic regression (default: %(default)s, next to none)"
+    )
+
+    for name, text in (
+        ("efficiency", "logistic regression's efficiency beside Efron's, and what it gains where the assumption fails"),
+        ("warm-start", "the steps that logistic regression is spared when it starts from a generative fit"),
+        ("regions", "the decision regions of six Gaussian models and logistic regression, in a picture"),
+    ):
+        command = _measuring(commands, name, text)
+        if name == "efficiency":
+            command.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
+
     report = commands.add_parser("report", help="the README's tables in markdown, made from a run that was stored")
     report.add_argument("folder", type=Path, help="such as a folder of benchmarks/results/")
+    report.add_argument("--only", nargs="+", choices=RECORDS, metavar="RECORD", help=f"of {', '.join(RECORDS)}")
     return parser
 
 
@@ -87,15 +109,48 @@ def main() -> int:
         from benchmarks import large
 
         large.run(arguments.out, arguments.documents, arguments.words, arguments.chunk, arguments.classes)
+    elif arguments.command == "curves":
+        return _curves(arguments)
+    elif arguments.command == "efficiency":
+        from benchmarks import efficiency
+
+        efficiency.run(arguments.out, quick=arguments.quick)
+    elif arguments.command == "warm-start":
+        from benchmarks import warm_start
+
+        warm_start.run(arguments.out)
+    elif arguments.command == "regions":
+        from benchmarks import regions
+
+        regions.run(arguments.out)
     elif arguments.command == "report":
         from benchmarks import report
 
         try:
-            print(report.markdown(arguments.folder))
+            print(report.markdown(arguments.folder, arguments.only))
         except InputError as error:
             return _refuse(error)
     else:
         return _real_data(arguments)
+    return 0
+
+
+def _curves(arguments: argparse.Namespace) -> int:
+    if len(arguments.target) not in (len(arguments.csv), 1 if arguments.csv else 0):
+        return _refuse(f"give one --target for all tables or one for each --csv; found {len(arguments.target)}")
+    if not 0 < arguments.l2 < float("inf"):
+        return _refuse(f"--l2 must be positive, or separable samples have no optimum; found {arguments.l2:g}")
+    if arguments.splits < 2:
+        return _refuse("--splits must be 2 or more: of one there is no spread")
+    from benchmarks import curves, tables
+
+    targets = arguments.target * (len(arguments.csv) if len(arguments.target) == 1 else 1)
+    try:
+        chosen = [tables.from_csv(*pair) for pair in zip(arguments.csv, targets, strict=True)]
+        chosen += [tables.from_openml(name) for name in arguments.openml]
+    except InputError as error:
+        return _refuse(error)
+    curves.run(arguments.out, chosen or tables.embedded(), splits=arguments.splits, l2=arguments.l2)
     return 0
 
 

@@ -150,44 +150,47 @@ data = np.load(sys.argv[1])
 x, y = data["x"], data["y"]
 """
 
-_OURS = (
-    _PROCESS
-    + """
+_OURS = """
 import jaxgen as jg
 if len(sys.argv) > 2:
     jg.enable_compilation_cache(sys.argv[2])
 print(*np.asarray(jg.fit(jg.LDA(), x, y).density.mean).ravel().tolist())
 """
-)
 
-_THEIRS = (
-    _PROCESS
-    + """
+_THEIRS = """
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 print(*LinearDiscriminantAnalysis(solver="lsqr").fit(x, y).means_.ravel().tolist())
 """
-)
 
 
 def new_process(sizes: Sizes, *, cached: bool) -> Job:
     """A new Python that imports the library and fits LDA on the digits."""
     del sizes  # the digits are what they are
+
+    def save(path: Path) -> None:
+        bunch: Any = load_digits()
+        np.savez(path, x=bunch.data.astype(np.float32), y=bunch.target.astype(np.int32))
+
+    return process_job(save, {"rows": 1797, "features": 64, "classes": 10}, _OURS, _THEIRS, cached=cached)
+
+
+def process_job(save: Callable[[Path], None], sizes: dict[str, int], ours: str, theirs: str, *, cached: bool) -> Job:
+    """A new Python on each side, which loads x and y that were saved, and prints the numbers to be compared."""
     # Lives as long as the job, whose calls hold it, and is removed with it.
     folder = tempfile.TemporaryDirectory(prefix="jaxgen-benchmark-", ignore_cleanup_errors=True)
-    digits = Path(folder.name) / "digits.npz"
-    bunch: Any = load_digits()
-    np.savez(digits, x=bunch.data.astype(np.float32), y=bunch.target.astype(np.int32))
-    arguments = [str(digits), *([str(Path(folder.name) / "cache")] if cached else [])]
+    path = Path(folder.name) / "data.npz"
+    save(path)
+    arguments = [str(path), *([str(Path(folder.name) / "cache")] if cached else [])]
 
-    def ours(_folder: Any = folder) -> str:
-        return _python(_OURS, arguments)
+    def call(_folder: Any = folder) -> str:
+        return _python(_PROCESS + ours, arguments)
 
     if cached:
-        ours()
+        call()
     return Job(
-        sizes={"rows": 1797, "features": 64, "classes": 10},
-        ours=ours,
-        others={SKLEARN: partial(_python, _THEIRS, [str(digits)])},
+        sizes=sizes,
+        ours=call,
+        others={SKLEARN: partial(_python, _PROCESS + theirs, [str(path)])},
         difference=lambda a, b: float(np.max(np.abs(np.array(a.split(), float) - np.array(b.split(), float)))),
         compiles=False,
     )

@@ -13,21 +13,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def markdown(folder: Path) -> str:
-    """The tables of a run in markdown; throughput.json has to be there, scaling.json and large.json may be.
+def markdown(folder: Path, only: list[str] | None = None) -> str:
+    """The tables of a run in markdown, of those records that are there, or of those that are asked for.
 
     Raises:
-        InputError: if a record cannot be read.
+        InputError: if a record cannot be read, or there is none.
     """
-    throughput = _load(folder / "throughput.json")
-    parts = [_throughput(throughput)]
-    if (folder / "scaling.json").exists():
-        parts.append(_scaling(_load(folder / "scaling.json")))
-    if (folder / "large.json").exists():
-        from benchmarks.large import summary
-
-        parts.append(summary(_load(folder / "large.json")))
-    return "\n\n".join(parts)
+    names = only or [name for name in RECORDS if (folder / f"{name}.json").exists()]
+    if not names:
+        raise InputError(f"{folder} holds no record; expected one of {', '.join(f'{name}.json' for name in RECORDS)}")
+    return "\n\n".join(RECORDS[name](_load(folder / f"{name}.json")) for name in names)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -84,6 +79,67 @@ def _scaling(record: dict[str, Any]) -> str:
     return _table(header, rows, words=3)
 
 
+def _large(record: dict[str, Any]) -> str:
+    from benchmarks.large import summary
+
+    return summary(record)
+
+
+def _curves(record: dict[str, Any]) -> str:
+    rows = []
+    for each in record["tables"]:
+        generative, discriminative = (model["error"] for model in each["models"][:2])
+        cells = [each["name"]]
+        for i in (0, -1):
+            errors = [f"{100 * generative[i]:.1f}", f"{100 * discriminative[i]:.1f}"]
+            if each["winner"][i] is not None:
+                best = 0 if each["winner"][i] == "generative" else 1
+                errors[best] = f"**{errors[best]}**"
+            cells += [f"{each['sizes'][i]:,}", *errors]
+        trust = [f"{model['reliability']['calibration_error']:.3f}" for model in each["models"][:2]]
+        rows.append([*cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}", *trust])
+    header = ["table", "m", "generative, %", "logistic, %", "m", "generative, %", "logistic, %", "cross at"]
+    header += ["calibration error", "logistic's"]
+    counts: dict[str, int] = {}
+    for each in record["tables"]:
+        counts[each["regime"]] = counts.get(each["regime"], 0) + 1
+    regimes = "; ".join(f"{count} {regime}" for regime, count in sorted(counts.items(), key=lambda item: -item[1]))
+    crossed = sum(each["crossing"] is not None for each in record["tables"])
+    fits = sum(len(each["sizes"]) for each in record["tables"]) * record["splits"] * 2
+    seconds = sum(sum(model["seconds"]) for each in record["tables"] for model in each["models"][:2])
+    caption = (
+        f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test paired by rows says "
+        f"so at 5 %. Logistic regression with l2 = {record['l2']:g}. Of {len(record['tables'])} tables: {regimes}. The "
+        f"mean curves cross in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and compiling all "
+        f"programs {record['compile_seconds']:.0f} s."
+    )
+    return _table(header, rows) + "\n\n" + caption
+
+
+def _efficiency(record: dict[str, Any]) -> str:
+    rows = []
+    for distance in dict.fromkeys(each["distance"] for each in record["efron"]):
+        cells = [f"{distance:g}"]
+        for each in record["efron"]:
+            if each["distance"] == distance:
+                angle = each["angle"]
+                cells += [f"{angle['theory']:.3f}", f"{angle['ratio']:.3f} ± {angle['error']:.3f}"]
+        rows.append(cells)
+    priors = dict.fromkeys(each["prior"] for each in record["efron"])
+    header = ["Δ", *(text for p in priors for text in (f"Efron, π = {p:g}", "simulated ± s.e."))]
+    return _table(header, rows)
+
+
+def _warm_start(record: dict[str, Any]) -> str:
+    starts = list(dict.fromkeys(each["start"] for each in record["results"]))
+    rows = []
+    for name in dict.fromkeys(each["data"] for each in record["results"]):
+        mine = {each["start"]: each for each in record["results"] if each["data"] == name}
+        cells = [(f"{mine[start]['steps']}", _number(1e3 * median(mine[start]["seconds"]))) for start in starts]
+        rows.append([name, *(cell for pair in cells for cell in pair)])
+    return _table(["table", *(text for start in starts for text in (f"steps from {start}", "ms"))], rows)
+
+
 def _exponent(line: dict[str, Any]) -> str:
     return "–" if line["exponent"] is None else f"{line['exponent']:.2f}"
 
@@ -99,3 +155,13 @@ def _table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown, whose first `words` columns are text and whose others are numbers."""
     rule = ["---" if i < words else "---:" for i in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *rows])
+
+
+RECORDS = {
+    "throughput": _throughput,
+    "scaling": _scaling,
+    "large": _large,
+    "curves": _curves,
+    "efficiency": _efficiency,
+    "warm-start": _warm_start,
+}

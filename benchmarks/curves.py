@@ -1,0 +1,260 @@
+"""Learning curves: when does modelling p(x | y) beat modelling p(y | x)? The experiment of Ng & Jordan (2002).
+
+For each table a generative model and its discriminative partner are fitted on nested random samples of growing size m,
+and tested on rows held out; 1,000 random splits a point. Logistic regression has next to no penalty here, as in the
+paper; beside the pair stand logistic regression with scikit-learn's default penalty, and least squares on indicators of
+the classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+import scipy.stats
+from rich import box
+from rich.progress import Progress
+from rich.table import Table as Grid
+
+import jaxgen as jg
+from benchmarks.curve_pictures import draw_overview, draw_table
+from benchmarks.records import describe, save_json, wide_console
+from benchmarks.splits import Model, Programs, Splits, Task
+from benchmarks.timing import environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jax import Array
+
+    from benchmarks.splits import Timed
+    from benchmarks.tables import Table
+
+SEED = 0
+SIZES = 10
+SIGNIFICANT = 0.05
+TOLERANCE = 1e-4  # of logistic regression: a smaller one changes no prediction
+REGIMES = {
+    "generative, discriminative": "both regimes: generative first, discriminative in the end",
+    "generative, generative": "generative throughout",
+    "discriminative, discriminative": "discriminative throughout",
+    "discriminative, generative": "the reverse: discriminative first, generative in the end",
+}
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("l2",), meta_fields=())
+@dataclass(frozen=True)
+class LeastSquares:
+    """Linear regression used as a classifier: least squares on the indicators of the classes, the largest one wins."""
+
+    l2: Array | float
+
+    def fit(self, x: Array, y: Array, *, num_classes: int, sample_weight: Array) -> jg.LinearClassifier:
+        """Its scores are no log odds."""
+        indicators = jax.nn.one_hot(y, num_classes, dtype=x.dtype)
+        line = jg.linear_regression.ridge(x, indicators, self.l2, sample_weight=sample_weight)
+        return jg.LinearClassifier(line.weights, line.bias)
+
+
+def models(table: Table, l2: float) -> list[Model]:
+    """The generative model and its discriminative partner, and those that stand beside them."""
+    if table.kind == "continuous":
+        generative = Model("diagonal LDA", jg.GDA("diagonal", shared=True), pads_rows=True)
+    else:
+        generative = Model("Bernoulli NB", jg.BernoulliNB(alpha=1.0), pads_columns=False, pads_rows=True)
+    return [
+        generative,
+        Model("logistic regression", jg.LogisticRegression(l2=l2, tolerance=TOLERANCE)),
+        Model("logistic regression, l2 = 1", jg.LogisticRegression(l2=1.0, tolerance=TOLERANCE)),
+        Model("least squares", LeastSquares(1e-3), pads_rows=True),
+    ]
+
+
+def sample_sizes(table: Table, most: int) -> list[int]:
+    """Ten sizes in equal ratios, from ten rows, or two a class, to all that are not held out."""
+    least = min(max(10, 2 * table.num_classes), most)
+    return sorted({round(m) for m in np.geomspace(least, most, SIZES)})
+
+
+def run(out: Path, tables: list[Table], *, splits: int, l2: float, seed: int = SEED) -> None:
+    """Draw the curves of every table, say who wins where, and write JSON and pictures."""
+    console = wide_console(118)
+    programs = Programs()
+    drawn = {table.name: Splits.of(len(table.x), splits, seed) for table in tables}
+    plan = [
+        Task(model, table, drawn[table.name], m)
+        for table in tables
+        for model in models(table, l2)
+        for m in sample_sizes(table, drawn[table.name].most)
+    ]
+    results: dict[tuple[str, str], dict[int, Timed]] = {}
+    with Progress(console=console, transient=True) as progress:
+        bar = progress.add_task("compiling", total=None)
+        compile_seconds = programs.prepare(plan, lambda: progress.advance(bar))
+        bar = progress.add_task("fitting", total=len(plan))
+        for task in plan:
+            progress.update(bar, description=f"{task.table.name}: {task.model.name}, m = {task.m}")
+            results.setdefault((task.table.name, task.model.name), {})[task.m] = programs.run(task)
+            progress.advance(bar)
+    about = environment()
+    records = [summarise(table, l2, results, drawn[table.name]) for table in tables]
+    record = {
+        "environment": about,
+        "splits": splits,
+        "l2": l2,
+        "seed": seed,
+        "compile_seconds": compile_seconds,
+        "tables": records,
+    }
+    save_json(record, out / "curves.json")
+    for each in records:
+        draw_table(each, splits, out / f"curves-{_slug(each['name'])}.png")
+    draw_overview(records, splits, out / "curves.png")
+    console.print(_grid(records))
+    console.print(_verdict(records), highlight=False)
+    seconds = sum(sum(model["seconds"]) for each in records for model in each["models"][:2])
+    pairs = 2 * splits * sum(len(each["sizes"]) for each in records)
+    console.print(
+        f"{pairs:,} fits and tests of the pairs in {seconds:.1f} s, and {compile_seconds:.1f} s of compiling; "
+        f"logistic regression with l2 = {l2:g}\n" + describe(about),
+        highlight=False,
+    )
+    console.print(f"Written to {out}: curves.json, curves.png and curves-*.png", highlight=False)
+
+
+def summarise(
+    table: Table, l2: float, results: dict[tuple[str, str], dict[int, Timed]], splits: Splits
+) -> dict[str, Any]:
+    """Means over the splits, the difference of the pair with its significance, and where the curves cross."""
+    named = models(table, l2)
+    sizes = list(results[table.name, named[0].name])
+    record: dict[str, Any] = {
+        "name": table.name,
+        "kind": table.kind,
+        "describe": table.describe(),
+        "sizes": sizes,
+        "held_out": splits.held_out,
+        "models": [],
+    }
+    for model in named:
+        timed = results[table.name, model.name]
+        outcomes = [timed[m].outcome for m in sizes]
+        last = outcomes[-1]
+        weight = last.weight.sum(axis=0)
+        confidence, accuracy = (
+            np.divide(np.nansum(each * last.weight, axis=0), weight, out=np.full(len(weight), np.nan), where=weight > 0)
+            for each in (last.confidence, last.accuracy)
+        )
+        record["models"].append(
+            {
+                "name": model.name,
+                "error": [float(o.wrong.mean()) for o in outcomes],
+                "deviation_over_splits": [float(o.wrong.mean(axis=1).std(ddof=1)) for o in outcomes],
+                "half_width": [half_width(by_row(o.wrong, splits)) for o in outcomes],
+                "log_loss": [float(o.log_loss.mean()) for o in outcomes],
+                "seconds": [timed[m].seconds for m in sizes],
+                "reliability": {
+                    "confidence": [_finite(v) for v in confidence],
+                    "accuracy": [_finite(v) for v in accuracy],
+                    "share": [float(v) for v in weight / weight.sum()],
+                    "calibration_error": float(np.nansum(weight * abs(accuracy - confidence)) / weight.sum()),
+                },
+            }
+        )
+    pair = [[results[table.name, model.name][m].outcome.wrong for m in sizes] for model in named[:2]]
+    differences = [by_row(a, splits) - by_row(b, splits) for a, b in zip(*pair, strict=True)]
+    record["p_value"] = [p_value(each) for each in differences]
+    record["winner"] = [winner(each, p) for each, p in zip(differences, record["p_value"], strict=True)]
+    means = [[float(wrong.mean()) for wrong in each] for each in pair]
+    record["crossing"] = crossing(sizes, [a - b for a, b in zip(*means, strict=True)])
+    record["regime"] = REGIMES.get(f"{record['winner'][0]}, {record['winner'][-1]}", "no clear difference at one end")
+    return record
+
+
+def by_row(wrong: np.ndarray, splits: Splits) -> np.ndarray:
+    """How often each row is misclassified where it is held out, (n,): what a test over the rows of a table compares.
+
+    A mean over rows knows the errors of the table from which all splits are drawn; splits themselves overlap.
+    """
+    rows = splits.orders[:, : splits.held_out].ravel()
+    times = np.bincount(rows)
+    return (np.bincount(rows, wrong.ravel()) / np.maximum(times, 1))[times > 0]
+
+
+def half_width(errors: np.ndarray) -> float:
+    """Of the 95 % confidence band for the error on rows like those of the table."""
+    return float(scipy.stats.t.ppf(0.975, len(errors) - 1) * errors.std(ddof=1) / np.sqrt(len(errors)))
+
+
+def p_value(differences: np.ndarray) -> float:
+    """Of the t-test, paired by rows, that the mean difference is zero."""
+    if not differences.any():
+        return 1.0
+    test: Any = scipy.stats.ttest_1samp(differences, 0.0)
+    return float(test.pvalue)
+
+
+def winner(differences: np.ndarray, p: float) -> str | None:
+    """Who has the smaller error, where the difference is significant."""
+    if p >= SIGNIFICANT:
+        return None
+    return "generative" if differences.mean() < 0 else "discriminative"
+
+
+def crossing(sizes: list[int], differences: list[float]) -> float | None:
+    """The last size at which the generative model falls behind, between two sizes by the log of m; None of none."""
+    for i in range(len(sizes) - 1, 0, -1):
+        before, after = differences[i - 1], differences[i]
+        if before <= 0 < after:
+            share = before / (before - after)
+            return float(np.exp(np.log(sizes[i - 1]) + share * np.log(sizes[i] / sizes[i - 1])))
+    return None
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _slug(name: str) -> str:
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in name).split())
+
+
+def _grid(records: list[dict[str, Any]]) -> Grid:
+    grid = Grid(
+        title="Error of the generative model and of logistic regression",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+        pad_edge=False,
+    )
+    grid.add_column("table")
+    for header in ("m", "gen.", "disc.", "wins", "m", "gen.", "disc.", "wins", "cross at"):
+        grid.add_column(header, justify="right", no_wrap=True)
+    for each in records:
+        generative, discriminative = (model["error"] for model in each["models"][:2])
+        cells = []
+        for i in (0, -1):
+            won = {"generative": "gen.", "discriminative": "disc.", None: "–"}[each["winner"][i]]
+            cells += [
+                f"{each['sizes'][i]:,}",
+                f"{generative[i]:.3f}",
+                f"{discriminative[i]:.3f}",
+                won,
+            ]
+        grid.add_row(each["name"], *cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}")
+    return grid
+
+
+def _verdict(records: list[dict[str, Any]]) -> str:
+    counts: dict[str, int] = {}
+    for each in records:
+        counts[each["regime"]] = counts.get(each["regime"], 0) + 1
+    crossed = sum(each["crossing"] is not None for each in records)
+    return (
+        f"“wins” where a t-test that is paired by rows says so at {SIGNIFICANT:.0%}.\nOf {len(records)} tables: "
+        + "; ".join(f"{count} {regime}" for regime, count in sorted(counts.items(), key=lambda item: -item[1]))
+        + f". The mean curves cross in {crossed}, and do not in {len(records) - crossed}."
+    )

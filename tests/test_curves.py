@@ -1,0 +1,165 @@
+"""Learning curves: the same as a loop of scikit-learn's, and what is said of them."""
+
+import json
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import BernoulliNB
+
+import jaxgen as jg
+from benchmarks import __main__ as command
+from benchmarks import curves, tables
+from benchmarks.splits import Model, Programs, Splits, Task
+
+RNG = np.random.default_rng(0)
+
+
+def table(kind, n=90, classes=2):
+    y = np.arange(n) % classes
+    x = RNG.normal(size=(n, 5)) + 0.8 * y[:, None]
+    return tables.Table("drawn", kind, (x if kind == "continuous" else x > 0.5).astype(np.float32), y.astype(np.int32))
+
+
+def shared_diagonal(x, y, test):
+    """Gaussian classes with one variance for each feature, by NumPy."""
+    classes = np.unique(y)
+    mean = np.stack([x[y == k].mean(axis=0) for k in classes])
+    variance = np.mean((x - mean[np.searchsorted(classes, y)]) ** 2, axis=0)
+    variance = variance + 1e-6 * variance
+    prior = np.log([np.mean(y == k) for k in classes])
+    return classes[np.argmax(prior - 0.5 * (((test[:, None] - mean) ** 2) / variance).sum(axis=2), axis=1)]
+
+
+def bernoulli(x, y, test):
+    return BernoulliNB().fit(x, y).predict(test)
+
+
+def logistic(x, y, test):
+    if len(np.unique(y)) < 2:
+        return np.full(len(test), y[0])
+    return LogisticRegression(C=10, tol=1e-8, max_iter=10_000).fit(x, y).predict(test)
+
+
+@pytest.mark.parametrize(("kind", "classes"), [("continuous", 3), ("discrete", 2)])
+def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
+    data = table(kind, classes=classes)
+    splits = Splits.of(len(data.x), 12, seed=1)
+    if kind == "continuous":
+        generative, oracle = Model("diagonal LDA", jg.GDA("diagonal", shared=True), pads_rows=True), shared_diagonal
+    else:
+        generative, oracle = Model("Bernoulli NB", jg.BernoulliNB(), pads_columns=False), bernoulli
+    discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
+    tasks = [Task(model, data, splits, m) for model in (generative, discriminative) for m in (8, splits.most)]
+    programs = Programs()
+    assert programs.prepare(tasks, lambda: None) > 0
+    for task in tasks:
+        outcome = programs.run(task).outcome
+        predict = oracle if task.model is generative else logistic
+        for i, order in enumerate(splits.orders):
+            test, sample = np.split(order, [splits.held_out])
+            sample = sample[: task.m]
+            x = data.x.astype(float)
+            wrong = predict(x[sample], data.y[sample], x[test]) != data.y[test]
+            assert (outcome.wrong[i] != wrong).sum() <= 1, (task.model.name, task.m, i)  # a tie, in float32
+        assert outcome.wrong.shape == (12, splits.held_out)
+        np.testing.assert_allclose(outcome.weight.sum(axis=1), splits.held_out)
+
+
+def test_splits_are_nested_samples_and_never_test_what_they_train_on():
+    splits = Splits.of(50, 20, seed=0)
+    assert splits.held_out == 15
+    for order in splits.orders:
+        np.testing.assert_array_equal(np.sort(order), np.arange(50))
+    assert len({tuple(order) for order in splits.orders}) == 20
+
+
+def test_significance_is_paired_by_rows():
+    splits = Splits.of(40, 30, seed=0)
+    wrong = RNG.random((30, splits.held_out)) < 0.3
+    rows = curves.by_row(wrong, splits)
+    for row in (0, 17):
+        at = splits.orders[:, : splits.held_out] == row
+        assert rows[row] == pytest.approx(wrong[at].mean())
+    differences = rows - 0.25
+    assert curves.p_value(differences) == scipy.stats.ttest_1samp(differences, 0).pvalue
+    assert curves.p_value(np.zeros(5)) == 1
+    assert curves.winner(np.array([-1.0, -2.0]), 0.01) == "generative"
+    assert curves.winner(np.array([1.0, 2.0]), 0.01) == "discriminative"
+    assert curves.winner(np.array([1.0, 2.0]), 0.06) is None
+
+
+def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
+    assert curves.crossing([10, 100], [-0.1, 0.1]) == pytest.approx(10**1.5)
+    assert curves.crossing([10, 100, 1000], [-0.1, 0.1, 0.2]) == pytest.approx(10**1.5)
+    assert curves.crossing([10, 100], [0.1, 0.2]) is None
+    assert curves.crossing([10, 100], [0.1, -0.2]) is None
+
+
+def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
+    n = 60
+    y = np.arange(n) % 2
+    frame = pd.DataFrame(
+        {
+            "age": np.where(np.arange(n) % 7 == 0, np.nan, RNG.normal(40, 5, n) + 5 * y),
+            "job": np.where(np.arange(n) % 5 == 0, None, np.array(["a", "b", "c"])[(np.arange(n) + y) % 3]),
+            "rich": (np.arange(n) % 3 == y),
+            "same": 1,
+            "class": np.where(y, "yes", "no"),
+        }
+    )
+    frame.loc[0, "class"] = None  # not known: not a row
+    path = tmp_path / "people.csv"
+    frame.to_csv(path, index=False)
+    data = tables.from_csv(path, "class")
+    assert (data.kind, data.x.shape[0], data.num_classes) == ("discrete", n - 1, 2)
+    assert set(np.unique(data.x)) == {0.0, 1.0}
+    assert data.x.shape[1] == 5 + 4 + 1  # quarters and missing, three jobs and missing, rich
+    numbers = tables.prepare("age", frame[["age"]], frame["class"])
+    assert numbers.kind == "continuous"
+    np.testing.assert_allclose([numbers.x.mean(), numbers.x.std()], [0, 1], atol=1e-5)
+
+    arguments = ["curves", "--csv", path, "--target", "class", "--splits", "8", "--out", tmp_path / "out"]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
+    monkeypatch.setattr(curves, "SIZES", 2)
+    assert command.main() == 0
+    assert "people" in capsys.readouterr().out
+    record = json.loads((tmp_path / "out" / "curves.json").read_text())
+    assert record["tables"][0]["sizes"] == [10, 41]
+    assert len(record["tables"][0]["models"]) == 4
+    for picture in ("curves.png", "curves-people.png"):
+        assert (tmp_path / "out" / picture).stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--csv", "none.csv", "--target", "y"], "cannot read none.csv: No such file"),
+        (["--csv", "{csv}", "--target", "z"], "has no column 'z'; it has 'x', 'y', 'name'"),
+        (["--csv", "{csv}", "--target", "name"], "must have 2 to 50 classes; 'name' has 60 values"),
+        (["--csv", "{csv}"], "one --target"),
+        (["--csv", "{csv}", "--target", "y", "--l2", "0"], "--l2 must be positive"),
+        (["--splits", "1"], "--splits must be 2 or more"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path, capsys, arguments, message):
+    path = tmp_path / "data.csv"
+    rows = {"x": range(60), "y": [0, 1] * 30, "name": [f"n{i}" for i in range(60)]}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "curves", *(a.format(csv=path) for a in arguments)])
+    assert command.main() == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_no_network_is_said_in_one_line(monkeypatch):
+    def fail(*_, **__):
+        raise OSError("no network here")
+
+    monkeypatch.setattr(tables, "fetch_openml", fail)
+    with pytest.raises(tables.InputError, match=r"cannot fetch 'iris' from openml.org: no network"):
+        tables.from_openml("iris")
