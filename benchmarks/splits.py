@@ -27,7 +27,7 @@ BINS = 10
 # Elements of the rows that are fitted side by side: what a core's cache holds.
 _CACHED = 2**18
 # Splits whose rows are gathered at a time.
-_CHUNK = 250
+_CHUNK = 50
 
 
 @dataclass(frozen=True)
