@@ -312,11 +312,14 @@ def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tupl
     penalty = problem.square_penalty(l2)
     dtype = problem.x.dtype
     tolerance = jnp.asarray(1e-8 if dtype == np.float64 else 1e-5, dtype)
+
+    def loss(weights: Array) -> Array:
+        return problem.loss(weights, penalty)
+
     weights, norm, _, taken = optimum.find_optimum(
-        lambda weights: problem.loss(weights, penalty),
+        loss,
         jnp.zeros(problem.shape, dtype),
-        optimizer,
-        hessian=None,
+        optimum.first_order(loss, optimizer),
         tolerance=tolerance,
         low_enough=jnp.asarray(-jnp.inf, dtype),
         max_steps=steps,

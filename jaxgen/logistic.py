@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, optimum
+from jaxgen import inputs, newton, optimum
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
-    from jaxgen.softmax import Parameters, Problem
+    from jaxgen.softmax import Problem
 
 
 # Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
@@ -222,14 +222,16 @@ def _train_program(
         (l2 == 0) & (jnp.sum(occurs) > 1), jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf
     )
 
-    begin = frame.parameters(start)
-    size = sum(leaf.size for leaf in begin)
-    small = size <= _MOST_NEWTON and size * x.shape[0] <= _MOST_NUMBERS
+    begin = frame.table(start)
+    small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
+    if estimator.optimizer is None and small:
+        minimise = partial(newton.minimise, problem)
+    else:
+        minimise = optimum.first_order(problem.loss, estimator.optimizer)
     solution, norm, value, steps = optimum.find_optimum(
         problem.loss,
         begin,
-        estimator.optimizer,
-        hessian=problem.hessian if small else None,
+        minimise,
         tolerance=tolerance,
         low_enough=separated,
         max_steps=estimator.max_steps,
@@ -243,7 +245,7 @@ def _train_program(
     return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total == 0
 
 
-def _escapes(problem: Problem, solution: Parameters) -> Array:
+def _escapes(problem: Problem, solution: Array) -> Array:
     """Whether the optimum lies at infinity, along a direction that separates some of the rows.
 
     There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,
@@ -251,6 +253,6 @@ def _escapes(problem: Problem, solution: Parameters) -> Array:
     """
     problem, solution = lax.stop_gradient((problem, solution))
     step = optimum.newton_step(problem.loss, solution)
-    moves = matmul(problem.x, step.weights) + step.bias[None]
+    moves = matmul(problem.design, step)
     present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None]
     return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from jaxgen.labels import Labels
     from jaxgen.linear import LinearClassifier
-    from jaxgen.softmax import Parameters
 
 
 def train_batches(
@@ -75,7 +74,7 @@ def train_batches(
     for name, value in (("num_classes", num_classes), ("num_rows", num_rows)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name} must be a positive integer; found {value!r}.")
-    frame = parameters = state = norm = None
+    frame = table = state = norm = None
     step = 0
     for step, batch in enumerate(batches, 1):
         try:
@@ -85,13 +84,11 @@ def train_batches(
                 if start is not None:
                     check_start(start, rows.shape[1], num_classes)
                 frame = _frame_program(rows, labels, decay)
-                parameters = frame.parameters(start)
-                state = estimator.optimizer.init(parameters)
+                table = frame.table(start)
+                state = estimator.optimizer.init(table)
             if rows.shape[1] != len(frame.unit):
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
-            parameters, state, norm = _step_program(
-                parameters, state, frame, rows, labels, decay, optimizer=estimator.optimizer
-            )
+            table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
             if not np.isfinite(norm):
                 inputs.raise_for_rows(rows, labels, inputs.FINITE)
         except (ValueError, TypeError) as error:
@@ -100,7 +97,7 @@ def train_batches(
         raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
     no = jnp.zeros((), bool)
     report = Report(no, jnp.asarray(step, jnp.int32), jnp.asarray(norm), no)
-    return frame.classifier(parameters), report
+    return frame.classifier(table), report
 
 
 def _check_batch(batch: Any, num_classes: int) -> tuple[Any, Labels]:
@@ -130,18 +127,18 @@ def _frame_program(x: Array, labels: Labels, decay: Array) -> Frame:
 
 @partial(jax.jit, static_argnames="optimizer")
 def _step_program(
-    parameters: Parameters, state: Any, frame: Frame, x: Array, labels: Labels, decay: Array, *, optimizer: Any
-) -> tuple[Parameters, Any, Array]:
-    """The parameters after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
+    table: Array, state: Any, frame: Frame, x: Array, labels: Labels, decay: Array, *, optimizer: Any
+) -> tuple[Array, Any, Array]:
+    """The table after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
     import optax
 
     rows, responsibilities, valid = _arrays(x, labels)
     problem = frame.problem(rows, responsibilities, nonnegative_or_nan(decay, rows.dtype))
-    value, gradient = jax.value_and_grad(problem.loss)(parameters)
+    value, gradient = jax.value_and_grad(problem.loss)(table)
     # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
     with jax.numpy_dtype_promotion("standard"):
         updates, state = optax.with_extra_args_support(optimizer).update(
-            gradient, state, parameters, value=value, grad=gradient, value_fn=problem.loss
+            gradient, state, table, value=value, grad=gradient, value_fn=problem.loss
         )
-        following: Any = optax.apply_updates(parameters, updates)
+        following: Any = optax.apply_updates(table, updates)
     return following, state, jnp.where(valid, optax.tree.norm(gradient), jnp.nan)

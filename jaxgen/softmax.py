@@ -6,98 +6,141 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, safe_divide
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Bool, Float
-
-
-class Parameters(NamedTuple):
-    """What is optimised: weights of standardised features, (d, m), and the bias about their centre, (m,).
-
-    There is a score for each class, m = K; of two classes one alone, the log odds.
-    """
-
-    weights: Float[Array, "d m"]
-    bias: Float[Array, " m"]
 
 
 class Problem(NamedTuple):
     """The data in the coordinates of the optimiser.
 
-    Features are centred and divided by `unit`, the square root of their curvature at zero weights, so that every
-    direction is about equally steep whatever the units; the optimum is the same.
+    The parameters are a table (d + 1, m): weights of standardised features, and last the bias about their centre, for
+    each of m = K − 1 contrasts of the classes. What is common to all classes changes no probability and has no
+    parameter; of two classes the contrast is the log odds.
+
+    Attributes:
+        design: features, centred and divided by `Frame.unit`, so that every direction is about equally steep whatever
+            the units; then a column of ones.
+        responsibilities: (n, K).
+        total: what the losses are divided by.
+        decay: of the squared parameters; the bias has none.
+        contrast: what a parameter of each contrast adds to the score of each class, (m, K).
+        occurs: which classes have data, (K,).
     """
 
-    x: Float[Array, "n d"]
+    design: Float[Array, "n p"]
     responsibilities: Float[Array, "n classes"]
     total: Float[Array, ""]
-    decay: Float[Array, " d"]
+    decay: Float[Array, " p"]
+    contrast: Float[Array, "m classes"]
     occurs: Bool[Array, " classes"]
 
     @property
     def is_binary(self) -> bool:
-        """Whether there are two classes, and so one score."""
+        """Whether there are two classes, and so one contrast."""
         return self.responsibilities.shape[1] == 2
 
     @property
     def gauge(self) -> Float[Array, "m m"]:
-        """The curvature of a penalty on what changes no probability.
+        """The curvature of a penalty on what changes no probability: what a class without data holds.
 
-        That is a constant added to all classes, and what a class without data holds. It keeps both at zero, and the
-        optimum where it is.
+        It keeps that at zero, and the optimum where it is.
         """
         if self.is_binary:
-            return jnp.zeros((1, 1), self.x.dtype)
-        occurs = self.occurs.astype(self.x.dtype)
+            return jnp.zeros((1, 1), self.design.dtype)
+        occurs = self.occurs.astype(self.design.dtype)
         share = occurs / jnp.maximum(jnp.sum(occurs), 1)
-        return share[:, None] * share[None] + jnp.diag(1 - occurs)
+        held = share[:, None] * share[None] + jnp.diag(1 - occurs)
+        return matmul(matmul(self.contrast, held), self.contrast.T)
 
-    def loss(self, parameters: Parameters) -> Float[Array, ""]:
+    def loss(self, table: Float[Array, "p m"]) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
-        scores, r = self._scores(parameters), self.responsibilities
+        return self._mean_loss(self._scores(table)) + 0.5 * self._penalty(table, table)
+
+    def hessian(self, table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
+        """Its second derivatives."""
+        size, m = table.shape
+        weight = jnp.sum(self.responsibilities, axis=1) / self.total
+        scores = self._scores(table)
+        if self.is_binary:
+            right = jax.nn.sigmoid(scores[:, 0])
+            curvature = jnp.where(jnp.all(self.occurs), weight * right * (1 - right), 0.0)
+            likelihood = matmul(self.design.T, curvature[:, None] * self.design)[:, None, :, None]
+        else:
+            probability = jnp.exp(self._log_posterior(scores))
+            means = matmul(probability, self.contrast.T)
+            first, second = np.triu_indices(m)
+
+            def block(pair: tuple[Array, Array]) -> Array:
+                """Σ_i w_i x_i x_iᵀ times the covariance of two contrasts."""
+                a, b = pair
+                both = jnp.take(self.contrast, a, axis=0) * jnp.take(self.contrast, b, axis=0)
+                covariance = matmul(probability, both) - jnp.take(means, a, axis=1) * jnp.take(means, b, axis=1)
+                return matmul(self.design.T, (weight * covariance)[:, None] * self.design)
+
+            blocks = lax.map(block, (jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)))
+            place = np.zeros((m, m), np.int32)
+            place[first, second] = place[second, first] = np.arange(len(first))
+            likelihood = jnp.transpose(blocks[place], (2, 0, 3, 1))
+        straight = jnp.diag(self.decay)[:, None, :, None] * jnp.eye(m, dtype=table.dtype)[None, :, None, :]
+        straight += jnp.eye(size, dtype=table.dtype)[:, None, :, None] * self.gauge[None, :, None, :]
+        return (likelihood + straight).reshape(size * m, size * m)
+
+    def along(
+        self, start: Float[Array, "p m"], direction: Float[Array, "p m"]
+    ) -> Callable[[Array], tuple[Array, Array, Array]]:
+        """Value, slope and curvature of the loss along a line, from one pass over the scores at each point of it."""
+        scores, rates = self._scores(start), self._scores(direction)
+        level, tilt, bend = (
+            self._penalty(*pair) for pair in ((start, start), (start, direction), (direction, direction))
+        )
+        r = self.responsibilities
+        mass = jnp.sum(r, axis=1)
+
+        def line(t: Array) -> tuple[Array, Array, Array]:
+            at = scores + t * rates
+            if self.is_binary:
+                right, rate = jax.nn.sigmoid(at[:, 0]), rates[:, 0]
+                both = jnp.all(self.occurs)
+                slopes = jnp.where(both, (mass * right - r[:, 1]) * rate, 0.0)
+                bends = jnp.where(both, mass * right * (1 - right) * rate**2, 0.0)
+            else:
+                probability = jnp.exp(self._log_posterior(at))
+                mean = jnp.sum(probability * rates, axis=1)
+                slopes = mass * mean - jnp.sum(r * rates, axis=1)
+                bends = mass * jnp.sum(probability * (rates - mean[:, None]) ** 2, axis=1)
+            return (
+                self._mean_loss(at) + 0.5 * (level + t * (2 * tilt + t * bend)),
+                jnp.sum(slopes) / self.total + tilt + t * bend,
+                jnp.sum(bends) / self.total + bend,
+            )
+
+        return line
+
+    def _scores(self, table: Float[Array, "p m"]) -> Float[Array, "n scores"]:
+        """The log odds of two classes, (n, 1); else a score for each class, (n, K)."""
+        return matmul(self.design, table if self.is_binary else matmul(table, self.contrast))
+
+    def _mean_loss(self, scores: Float[Array, "n scores"]) -> Float[Array, ""]:
+        r = self.responsibilities
         if self.is_binary:  # in one dimension, where a processor has vectors
             losses = (r[:, 0] + r[:, 1]) * jax.nn.softplus(scores[:, 0]) - r[:, 1] * scores[:, 0]
             losses = jnp.where(jnp.all(self.occurs), losses, 0.0)
         else:
             losses = -r * jnp.where(self.occurs[None], self._log_posterior(scores), 0.0)
-        table = jnp.concatenate([parameters.weights, parameters.bias[None]])
-        penalty = jnp.sum(self.decay[:, None] * parameters.weights**2) + jnp.sum(table * matmul(table, self.gauge))
-        return jnp.sum(losses) / self.total + 0.5 * penalty
+        return jnp.sum(losses) / self.total
 
-    def hessian(self, parameters: Parameters) -> Float[Array, "p p"]:
-        """Its second derivatives by the parameters, weights first."""
-        design = jnp.concatenate([self.x, jnp.ones_like(self.x[:, :1])], axis=1)
-        scores, weight = self._scores(parameters), jnp.sum(self.responsibilities, axis=1) / self.total
-        m, size = scores.shape[1], design.shape[1]
-        if self.is_binary:
-            right = jax.nn.sigmoid(scores[:, 0])
-            curvature = jnp.where(jnp.all(self.occurs), weight * right * (1 - right), 0.0)
-            likelihood = matmul(design.T, curvature[:, None] * design)[None, :, :, None]
-        else:
-            probability = jnp.exp(self._log_posterior(scores))
-
-            def rows_of(score: Array) -> Array:
-                """Those of the parameters of one score: Σ_i w_i x_i x_iᵀ times its covariance with every score."""
-                own = jnp.take(probability, score, axis=1)[:, None]
-                indicator = (jnp.arange(m, dtype=jnp.int32) == score).astype(own.dtype)
-                covariance = weight[:, None] * own * (indicator[None] - probability)
-                products = design[:, :, None] * covariance[:, None, :]
-                return matmul(design.T, products.reshape(design.shape[0], -1)).reshape(size, size, m)
-
-            likelihood = lax.map(rows_of, jnp.arange(m, dtype=jnp.int32))
-        decay = jnp.append(self.decay, jnp.zeros((), weight.dtype))
-        penalty = decay[:, None, None, None] * jnp.eye(m, dtype=weight.dtype)[None, :, None, :]
-        penalty += self.gauge[None, :, None, :]
-        penalty *= jnp.eye(size, dtype=weight.dtype)[:, None, :, None]
-        return (jnp.moveaxis(likelihood, 0, 1) + penalty).reshape(m * size, m * size)
-
-    def _scores(self, parameters: Parameters) -> Float[Array, "n m"]:
-        return matmul(self.x, parameters.weights) + parameters.bias[None]
+    def _penalty(self, a: Float[Array, "p m"], b: Float[Array, "p m"]) -> Float[Array, ""]:
+        """The bilinear form whose half is the penalty of a table."""
+        return jnp.sum(self.decay[:, None] * a * b) + jnp.sum(a * matmul(b, self.gauge))
 
     def _log_posterior(self, scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log probabilities of more than two classes; one without data is impossible."""
@@ -140,32 +183,44 @@ class Frame(NamedTuple):
         """The mean loss of rows, with `decay` times half the squared weights."""
         total = jnp.sum(responsibilities)
         standard = jnp.where(self.varies[None], x - self.center[None], 0.0) / self.unit[None]
-        return Problem(standard, responsibilities, jnp.where(total > 0, total, 1.0), decay / self.unit**2, self.occurs)
+        return Problem(
+            jnp.concatenate([standard, jnp.ones_like(standard[:, :1])], axis=1),
+            responsibilities,
+            jnp.where(total > 0, total, 1.0),
+            jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype)),
+            self._contrast,
+            self.occurs,
+        )
 
-    def parameters(self, c: LinearClassifier | None) -> Parameters:
-        """Those of a classifier, or zeros; no derivative goes through them."""
-        contrast = self._contrast
+    def table(self, c: LinearClassifier | None) -> Float[Array, "p m"]:
+        """The parameters of a classifier, or zeros; no derivative goes through them."""
+        contrast, dtype = self._contrast, self.unit.dtype
         if c is None:
-            return Parameters(*(jnp.zeros((*shape, len(contrast)), self.unit.dtype) for shape in (self.unit.shape, ())))
-        # What is common to all classes changes nothing; of two the difference is left.
-        scores = 2 * contrast.T if self.is_binary else contrast - 1 / len(contrast)
-        weights, bias = matmul(c.weights.astype(self.unit.dtype), scores), c.bias.astype(self.unit.dtype)
+            return jnp.zeros((len(self.unit) + 1, len(contrast)), dtype)
+        scores = contrast.T / jnp.sum(contrast**2, axis=1)[None]
+        weights, bias = matmul(c.weights.astype(dtype), scores), c.bias.astype(dtype)
         bias = matmul(jnp.where(jnp.isfinite(bias), bias, 0.0), scores) + matmul(self.center, weights)
-        return lax.stop_gradient(Parameters(weights * self.unit[:, None], bias))
+        return lax.stop_gradient(jnp.concatenate([weights * self.unit[:, None], bias[None]]))
 
-    def classifier(self, parameters: Parameters) -> LinearClassifier:
+    def classifier(self, table: Float[Array, "p m"]) -> LinearClassifier:
         """The classifier in raw units; a class without data is impossible."""
-        weights = matmul(parameters.weights, self._contrast) / self.unit[:, None]
-        bias = matmul(parameters.bias, self._contrast) - matmul(self.center, weights)
+        scores = matmul(table, self._contrast)
+        weights = scores[:-1] / self.unit[:, None]
+        bias = scores[-1] - matmul(self.center, weights)
         return LinearClassifier(weights, jnp.where(self.occurs, bias, -jnp.inf))
 
     @property
-    def is_binary(self) -> bool:
-        """Whether there are two classes, and so one score, the log odds."""
-        return self.occurs.shape[0] == 2
-
-    @property
     def _contrast(self) -> Float[Array, "m classes"]:
-        """What a score adds to the log probability of each class."""
-        dtype = self.unit.dtype
-        return jnp.array([[-0.5, 0.5]], dtype) if self.is_binary else jnp.eye(self.occurs.shape[0], dtype=dtype)
+        """Orthonormal contrasts, those of Helmert: the squared weights of the classes are those of the contrasts.
+
+        Of two classes it is half their difference, so that the parameter is the log odds.
+        """
+        k, dtype = self.occurs.shape[0], self.unit.dtype
+        if k <= 2:
+            return jnp.array([[1.0]] if k == 1 else [[-0.5, 0.5]], dtype)
+        ordinal = np.arange(1, k)[:, None]
+        lower = np.arange(k)[None] < ordinal
+        rows = (np.where(lower, 1.0, 0.0) - ordinal * (np.arange(k)[None] == ordinal)) / np.sqrt(
+            ordinal * (ordinal + 1)
+        )
+        return jnp.asarray(rows, dtype)

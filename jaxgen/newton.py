@@ -1,0 +1,143 @@
+"""Newton's method for a convex loss, with a line search that costs less than a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+
+# A length is accepted where the slope is at most this share of what it was at the start of the line.
+_MOST_SLOPE = 0.1
+# Trials of a line search, and how far one goes beyond the last while nothing is known of what lies there.
+_MOST_TRIALS, _GROWTH = 12, 4.0
+# Steps that bring down neither the loss nor its gradient: what is left is the rounding of this dtype.
+_MOST_IDLE = 5
+
+
+class Smooth(Protocol):
+    """A convex loss with two derivatives."""
+
+    def loss(self, table: Array, /) -> Array:
+        """Its value."""
+        ...
+
+    def hessian(self, table: Array, /) -> Array:
+        """Its second derivatives, as a matrix over the parameters in their order."""
+        ...
+
+    def along(self, start: Array, direction: Array, /) -> Callable[[Array], tuple[Array, Array, Array]]:
+        """Value, slope and curvature at `start + t · direction`, as a cheap function of t."""
+        ...
+
+
+class _Iterate(NamedTuple):
+    """Where the method is.
+
+    Attributes:
+        point: the parameters.
+        value: the loss there.
+        gradient: its gradient.
+        least: the smallest norm of a gradient so far.
+        idle: how many steps have brought down neither that nor the loss.
+        steps: taken so far; a float, as all that comes out of `custom_root` has to be.
+    """
+
+    point: Array
+    value: Array
+    gradient: Array
+    least: Array
+    idle: Array
+    steps: Array
+
+
+def minimise(
+    problem: Smooth, start: Array, tolerance: Array, low_enough: Array, max_steps: int
+) -> tuple[Array, tuple[Array, Array, Array]]:
+    """Newton steps until the gradient is small, the loss low enough, or the steps are used up.
+
+    The length of a step is near the minimum along its direction. Far from the optimum of nearly separable classes that
+    is several Newton steps at once, and there it halves their number.
+
+    Returns:
+        The last point; the norm of the gradient, the loss, and the number of steps.
+    """
+    evaluate = jax.value_and_grad(problem.loss)
+
+    def advance(s: _Iterate) -> _Iterate:
+        direction = _direction(problem.hessian(s.point), s.gradient)
+        slope = jnp.vdot(direction, s.gradient)
+        length = _search(problem.along(s.point, direction), s.value, slope)
+        point = s.point + length * direction
+        value, gradient = evaluate(point)
+        norm = jnp.linalg.norm(gradient)
+        moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
+        idle = jnp.where(moves, 0.0, s.idle + 1).astype(value.dtype)
+        return _Iterate(point, value, gradient, jnp.minimum(s.least, norm), idle, s.steps + 1)
+
+    def unfinished(s: _Iterate) -> Array:
+        wanted = (jnp.linalg.norm(s.gradient) > tolerance) & (s.value >= low_enough)
+        return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
+
+    value, gradient = evaluate(start)
+    zero = jnp.zeros_like(value)
+    end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, jnp.linalg.norm(gradient), zero, zero))
+    return end.point, (jnp.linalg.norm(end.gradient), end.value, end.steps)
+
+
+def _direction(hessian: Array, gradient: Array) -> Array:
+    """−H⁻¹ g, or −g where that does not descend."""
+    # No more than the rounding of the factorisation, which then does not break down (Higham 2002, theorem 10.3); and a
+    # little where far out on separable data the curvature vanishes with the gradient.
+    size, eps = hessian.shape[0], jnp.finfo(hessian.dtype).eps
+    lift = jnp.diag(2 * size * eps * jnp.diagonal(hessian) + 8 * eps)
+    factor = jax.scipy.linalg.cho_factor(hessian + lift)
+    direction = -jax.scipy.linalg.cho_solve(factor, gradient.ravel()).reshape(gradient.shape)
+    return jnp.where(jnp.vdot(direction, gradient) < 0, direction, -gradient)
+
+
+class _Trial(NamedTuple):
+    """A line search: the length that was tried last and the next, between those known to be too short and too long."""
+
+    tried: Array
+    following: Array
+    short: Array
+    long: Array
+    good: Array
+    trials: Array
+
+
+def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, slope: Array) -> Array:
+    """A length at which the slope is a small part of what it was, and the loss no higher, up to its rounding.
+
+    Newton's method in one dimension from length 1, kept between the lengths that are too short and too long.
+    """
+
+    def attempt(s: _Trial) -> _Trial:
+        length = s.following
+        reached, turned, curvature = line(length)
+        good = (jnp.abs(turned) <= -_MOST_SLOPE * slope) & (reached <= value + _rounding(value) * jnp.abs(value))
+        short = jnp.where(turned < 0, length, s.short)
+        long = jnp.where(turned < 0, s.long, length)
+        newton = length - turned / curvature
+        farthest = jnp.minimum(long, _GROWTH * length)
+        inside = (newton > short) & (newton < farthest)
+        following = jnp.where(inside, newton, jnp.where(jnp.isfinite(long), 0.5 * (short + long), farthest))
+        return _Trial(length, following, short, long, good, s.trials + 1)
+
+    def unfinished(s: _Trial) -> Array:
+        return ~s.good & (s.trials < _MOST_TRIALS)
+
+    one = jnp.ones_like(value)
+    begin = _Trial(one, one, 0 * one, jnp.inf * one, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    return lax.while_loop(unfinished, attempt, begin).tried
+
+
+def _rounding(value: Array) -> float:
+    return 4 * float(jnp.finfo(value.dtype).eps)
