@@ -63,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     curves.add_argument(
         "--l2", type=float, default=1e-3, help="penalty of logistic regression (default: %(default)s, next to none)"
     )
+    curves.add_argument("--pair", action="store_true", help="leave out the two models that stand beside the pair")
 
     for name, text in (
         ("efficiency", "logistic regression's efficiency beside Efron's, and what it gains where the assumption fails"),
@@ -150,7 +151,9 @@ def _curves(arguments: argparse.Namespace) -> int:
         chosen += [tables.from_openml(name) for name in arguments.openml]
     except InputError as error:
         return _refuse(error)
-    curves.run(arguments.out, chosen or tables.embedded(), splits=arguments.splits, l2=arguments.l2)
+    curves.run(
+        arguments.out, chosen or tables.embedded(), splits=arguments.splits, l2=arguments.l2, pair=arguments.pair
+    )
     return 0
 
 

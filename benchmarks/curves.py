@@ -20,6 +20,7 @@ from rich.progress import Progress
 from rich.table import Table as Grid
 
 import jaxgen as jg
+from benchmarks import loop
 from benchmarks.curve_pictures import draw_overview, draw_table
 from benchmarks.records import describe, save_json, wide_console
 from benchmarks.splits import Model, Programs, Splits, Task
@@ -62,14 +63,14 @@ class LeastSquares:
 def models(table: Table, l2: float) -> list[Model]:
     """The generative model and its discriminative partner, and those that stand beside them."""
     if table.kind == "continuous":
-        generative = Model("diagonal LDA", jg.GDA("diagonal", shared=True), pads_rows=True)
+        generative = Model("diagonal LDA", jg.GDA("diagonal", shared=True))
     else:
-        generative = Model("Bernoulli NB", jg.BernoulliNB(alpha=1.0), pads_columns=False, pads_rows=True)
+        generative = Model("Bernoulli NB", jg.BernoulliNB(alpha=1.0))
     return [
         generative,
         Model("logistic regression", jg.LogisticRegression(l2=l2, tolerance=TOLERANCE)),
         Model("logistic regression, l2 = 1", jg.LogisticRegression(l2=1.0, tolerance=TOLERANCE)),
-        Model("least squares", LeastSquares(1e-3), pads_rows=True),
+        Model("least squares", LeastSquares(1e-3)),
     ]
 
 
@@ -79,15 +80,28 @@ def sample_sizes(table: Table, most: int) -> list[int]:
     return sorted({round(m) for m in np.geomspace(least, most, SIZES)})
 
 
-def run(out: Path, tables: list[Table], *, splits: int, l2: float, seed: int = SEED) -> None:
-    """Draw the curves of every table, say who wins where, and write JSON and pictures."""
+def run(
+    out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False, looped: int = 2, seed: int = SEED
+) -> None:
+    """Draw the curves of every table, say who wins where, and write JSON and pictures.
+
+    Args:
+        out: a folder.
+        tables: a curve for each.
+        splits: at each size.
+        l2: penalty of logistic regression.
+        pair: leave out the models that stand beside the pair.
+        looped: splits of each point that a loop of scikit-learn and NumPy goes through too; 0 for none.
+        seed: of the splits.
+    """
     console = wide_console(118)
     programs = Programs()
     drawn = {table.name: Splits.of(len(table.x), splits, seed) for table in tables}
+    chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
     plan = [
         Task(model, table, drawn[table.name], m)
         for table in tables
-        for model in models(table, l2)
+        for model in chosen[table.name]
         for m in sample_sizes(table, drawn[table.name].most)
     ]
     results: dict[tuple[str, str], dict[int, Timed]] = {}
@@ -99,14 +113,23 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, seed: int = S
             progress.update(bar, description=f"{task.table.name}: {task.model.name}, m = {task.m}")
             results.setdefault((task.table.name, task.model.name), {})[task.m] = programs.run(task)
             progress.advance(bar)
+        bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
+        checks = []
+        for task in plan if looped else []:
+            which = chosen[task.table.name].index(task.model)
+            if which < 2:
+                by_loop = loop.run(task, min(looped, splits), l2=l2 if which else None)
+                checks.append((by_loop, results[task.table.name, task.model.name][task.m].outcome.wrong))
+            progress.advance(bar)
     about = environment()
-    records = [summarise(table, l2, results, drawn[table.name]) for table in tables]
+    records = [summarise(table, chosen[table.name], results, drawn[table.name]) for table in tables]
     record = {
         "environment": about,
         "splits": splits,
         "l2": l2,
         "seed": seed,
         "compile_seconds": compile_seconds,
+        "loop": _compare(checks, splits) if checks else None,
         "tables": records,
     }
     save_json(record, out / "curves.json")
@@ -119,17 +142,37 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, seed: int = S
     pairs = 2 * splits * sum(len(each["sizes"]) for each in records)
     console.print(
         f"{pairs:,} fits and tests of the pairs in {seconds:.1f} s, and {compile_seconds:.1f} s of compiling; "
-        f"logistic regression with l2 = {l2:g}\n" + describe(about),
+        f"logistic regression with l2 = {l2:g}",
         highlight=False,
     )
+    if checks:
+        by_loop = record["loop"]
+        console.print(
+            f"A loop of scikit-learn and NumPy, timed on {min(looped, splits)} splits a point, would take "
+            f"{by_loop['seconds']:,.0f} s: {by_loop['seconds'] / (seconds + compile_seconds):.1f} times as long, and "
+            f"{by_loop['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
+            f"{by_loop['disagreement']:.2%} of the rows, its mean error is higher by {by_loop['excess']:+.4f}.",
+            highlight=False,
+        )
+    console.print(describe(about), highlight=False)
     console.print(f"Written to {out}: curves.json, curves.png and curves-*.png", highlight=False)
 
 
+def _compare(checks: list[tuple[loop.Loop, np.ndarray]], splits: int) -> dict[str, float]:
+    """What the loop would take for all splits, and how its predictions differ on those that it went through."""
+    theirs = np.concatenate([by_loop.wrong.ravel() for by_loop, _ in checks])
+    ours = np.concatenate([wrong[: len(by_loop.wrong)].ravel() for by_loop, wrong in checks])
+    return {
+        "seconds": splits * sum(by_loop.seconds for by_loop, _ in checks),
+        "disagreement": float(np.mean(theirs != ours)),
+        "excess": float(np.mean(theirs) - np.mean(ours)),
+    }
+
+
 def summarise(
-    table: Table, l2: float, results: dict[tuple[str, str], dict[int, Timed]], splits: Splits
+    table: Table, named: list[Model], results: dict[tuple[str, str], dict[int, Timed]], splits: Splits
 ) -> dict[str, Any]:
     """Means over the splits, the difference of the pair with its significance, and where the curves cross."""
-    named = models(table, l2)
     sizes = list(results[table.name, named[0].name])
     record: dict[str, Any] = {
         "name": table.name,

@@ -26,8 +26,14 @@ MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no 
 BINS = 10
 # Elements of the rows that are fitted side by side: what a core's cache holds.
 _CACHED = 2**18
-# Splits whose rows are gathered at a time.
-_CHUNK = 50
+# Splits that are judged at a time, and elements of the rows that are gathered at a time: their memory is used again.
+_CHUNK, _GATHERED = 50, 2**20
+# Compiled in half the time; products and factorisations, which the programs consist of, are as fast.
+_QUICK: Any = {
+    "xla_backend_optimization_level": 1,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -80,17 +86,28 @@ class Model:
     Attributes:
         name: of the model.
         estimator: of jaxgen, or with a `fit` like theirs.
-        pads_columns: whether a constant zero column changes nothing, so that tables can share programs.
-        pads_rows: whether a fit is so cheap that all sizes of a table take the largest's program.
     """
 
     name: str
     estimator: Any
-    pads_columns: bool = True
-    pads_rows: bool = False
 
 
-class Task(NamedTuple):
+class Call(NamedTuple):
+    """A program and what it is called with, arrays or their shapes."""
+
+    program: Any
+    arguments: tuple[Any, ...]
+    num_classes: int
+
+    @property
+    def key(self) -> Any:
+        """Calls of one key share a compiled program."""
+        leaves, tree = jax.tree.flatten(self.arguments)
+        return self.program, tree, self.num_classes, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+
+
+@dataclass(frozen=True)
+class Task:
     """A model, fitted on a sample of m rows of every split."""
 
     model: Model
@@ -98,39 +115,49 @@ class Task(NamedTuple):
     splits: Splits
     m: int
 
-    @property
-    def rows(self) -> int:
-        """Rows that a sample is padded to."""
-        return _padded(self.splits.most if self.model.pads_rows else self.m)
-
-    @property
-    def padded_x(self) -> np.ndarray:
-        """The features, with columns of zeros that tables can share programs by."""
-        x = self.table.x
-        return np.pad(x, [(0, 0), (0, _padded(x.shape[1], 16, 2) - x.shape[1])])
-
     def chunks(self) -> list[np.ndarray]:
         """The splits in chunks of one size; the last one begins again with the first."""
         count = len(self.splits.orders)
         size = min(count, _CHUNK) if jax.default_backend() == "cpu" else count
         return [np.arange(first, first + size) % count for first in range(0, count, size)]
 
-    def training(self, chunk: np.ndarray) -> tuple[Any, ...]:
-        """The arguments of the program that fits."""
-        sample = self.splits.orders[chunk, self.splits.held_out : self.splits.held_out + self.m]
-        x = self.padded_x if self.model.pads_columns else self.table.x
-        return self.model.estimator, *self._gather(x, sample, self.rows)
+    def parts(self, chunk: np.ndarray) -> list[np.ndarray]:
+        """A chunk in equal parts whose rows are gathered at a time."""
+        most = max(1, _GATHERED // (self._sample * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
+        return np.split(chunk, len(chunk) // _divisor(len(chunk), most))
 
-    def testing(self, chunk: np.ndarray) -> tuple[Any, ...]:
-        """The arguments of the program that judges, but for the classifiers."""
+    def fit(self, part: np.ndarray) -> Call:
+        """How the classifiers of a part are made."""
+        x, first = self.table.x, self.splits.held_out
+        rows, weight = _pad(self.splits.orders[part, first : first + self.m], self._sample)
+        is_real = np.arange(self._columns) < x.shape[1]
+        x = np.pad(x, [(0, 0), (0, self._columns - x.shape[1])])
+        return Call(_fit, (self.model.estimator, x[rows], self.table.y[rows], weight, is_real), self.table.num_classes)
+
+    def score(self, chunk: np.ndarray, classifiers: jg.LinearClassifier) -> Call:
+        """How the held-out rows of a chunk get their scores: one product of the table with all classifiers."""
+        rows, _ = self._tested(chunk)
+        return Call(_score, (classifiers, self.table.x, rows), self.table.num_classes)
+
+    def judge(self, chunk: np.ndarray, scores: Any) -> Call:
+        """How the scores of a chunk are judged."""
+        rows, weight = self._tested(chunk)
+        return Call(_judge, (scores, self.table.y[rows], weight), self.table.num_classes)
+
+    def _tested(self, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         held_out = self.splits.held_out
-        return self._gather(self.padded_x, self.splits.orders[chunk, :held_out], _padded(held_out))
+        return _pad(self.splits.orders[chunk, :held_out], _padded(held_out, 64, 1.5))
 
-    def _gather(self, x: np.ndarray, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Features and labels of rows, (S, length, d) and (S, length), and their weights, 0 for what is padding."""
-        weight = np.arange(length) < rows.shape[1]
-        rows = np.pad(rows, [(0, 0), (0, length - rows.shape[1])])
-        return x[rows], self.table.y[rows], weight.astype(np.float32)
+    @property
+    def _sample(self) -> int:
+        """Rows that a sample is padded to."""
+        return 128 if self.m <= 128 else _padded(self.m, 512)
+
+    @property
+    def _columns(self) -> int:
+        """Features that a sample is padded to: with the bias a round number."""
+        d = self.table.x.shape[1]
+        return min(_padded(d + 1, 16), _padded(d + 1, 24)) - 1
 
 
 @dataclass(frozen=True)
@@ -150,18 +177,19 @@ class Programs:
     def prepare(self, tasks: list[Task], advance: Callable[[], None]) -> float:
         """Compile what the tasks need, a program on each core; the seconds that it took."""
         began = time.perf_counter()
-        wanted = {}
-        for task in tasks:
-            chunk, k = task.chunks()[0], task.table.num_classes
-            arguments = jax.eval_shape(lambda task=task, chunk=chunk: task.training(chunk))
-            wanted[_key(_fit_all, arguments, k)] = _fit_all, arguments, k
-            classifiers = jax.eval_shape(partial(_fit_all, num_classes=k), *arguments)
-            tests = jax.eval_shape(lambda task=task, chunk=chunk: task.testing(chunk))
-            wanted[_key(_judge_all, (classifiers, *tests), k)] = _judge_all, (classifiers, *tests), k
+        wanted: dict[Any, Call] = {}
 
-        def compile_one(item: Any) -> Any:
-            program, arguments, k = item
-            compiled = program.lower(*arguments, num_classes=k).compile()
+        def note(call: Call) -> Any:
+            wanted[call.key] = call._replace(arguments=jax.eval_shape(lambda: call.arguments))
+            result = jax.eval_shape(partial(call.program, num_classes=call.num_classes), *call.arguments)
+            return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), result)
+
+        for task in tasks:
+            _through(task, task.chunks()[0], note)
+
+        def compile_one(call: Call) -> Any:
+            lowered = call.program.lower(*call.arguments, num_classes=call.num_classes)
+            compiled = lowered.compile(_QUICK if jax.default_backend() == "cpu" else None)
             advance()
             return compiled
 
@@ -175,59 +203,82 @@ class Programs:
         One program after the other: two at a time, each with a factorisation of many matrices, wait for each other's
         threads for ever in jaxlib 0.10.
         """
-        began, parts, k = time.perf_counter(), [], task.table.num_classes
-        for chunk in task.chunks():
-            training = task.training(chunk)
-            classifiers = self._compiled[_key(_fit_all, training, k)](*training)
-            testing = classifiers, *task.testing(chunk)
-            parts.append(jax.block_until_ready(self._compiled[_key(_judge_all, testing, k)](*testing)))
+        began = time.perf_counter()
+
+        def call(call: Call) -> Any:
+            return self._compiled[call.key](*call.arguments)
+
+        parts = [jax.block_until_ready(_through(task, chunk, call)) for chunk in task.chunks()]
         count = len(task.splits.orders)
         outcome: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
         outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
         return Timed(outcome, time.perf_counter() - began)
 
 
-def _key(program: Any, arguments: Any, num_classes: int) -> Any:
-    leaves, tree = jax.tree.flatten(arguments)
-    return program, tree, num_classes, tuple((np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
+def _through(task: Task, chunk: np.ndarray, call: Callable[[Call], Any]) -> Any:
+    """From the splits of a chunk to their outcomes, by calls that are made or only looked at."""
+    fitted = [call(task.fit(part)) for part in task.parts(chunk)]
+    classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
+    return call(task.judge(chunk, call(task.score(chunk, classifiers))))
 
 
-def _padded(size: int, first: int = 128, growth: int = 4) -> int:
+def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of each split, (S, length), and their weights, (length,): 0 for what is padding."""
+    weight = np.arange(length) < rows.shape[1]
+    return np.pad(rows, [(0, 0), (0, length - rows.shape[1])]), weight.astype(np.float32)
+
+
+def _padded(size: int, first: int, growth: float = 2) -> int:
     """What a size is padded to: a few programs then serve all."""
     while first < size:
-        first *= growth
+        first = round(first * growth)
     return first
 
 
-def _side_by_side(x: Array) -> int:
-    """How many splits of a chunk run side by side: as many as a cache holds, and a divisor of the chunk."""
-    most = max(1, _CACHED // x[0].size) if jax.default_backend() == "cpu" else len(x)
-    return max(size for size in range(1, min(most, len(x)) + 1) if len(x) % size == 0)
+def _side_by_side(elements: int, count: int) -> int:
+    """How many of a chunk run side by side: as many as a cache holds, and a divisor of the chunk."""
+    return _divisor(count, max(1, _CACHED // elements) if jax.default_backend() == "cpu" else count)
+
+
+def _divisor(count: int, most: int) -> int:
+    """The largest divisor up to `most`."""
+    return max(size for size in range(1, min(most, count) + 1) if count % size == 0)
 
 
 @partial(jax.jit, static_argnames="num_classes")
-def _fit_all(estimator: Any, x: Array, y: Array, weight: Array, *, num_classes: int) -> jg.LinearClassifier:
-    """The linear forms of all fits, with weights for padded columns: so one program judges every model."""
+def _fit(estimator: Any, x: Array, y: Array, weight: Array, is_real: Array, *, num_classes: int) -> jg.LinearClassifier:
+    """The linear forms of fits on the rows of each split, (S, rows, d), of which some rows and columns are padding."""
 
     def fit(split: tuple[Array, Array]) -> jg.LinearClassifier:
-        line = jg.to_linear(jg.fit(estimator, *split, num_classes=num_classes, sample_weight=weight))
-        missing = _padded(x.shape[2], 16, 2) - x.shape[2]
-        return line._replace(weights=jnp.pad(line.weights, [(0, missing), (0, 0)]))
+        c = jg.fit(estimator, *split, num_classes=num_classes, sample_weight=weight)
+        if isinstance(estimator, jg.BernoulliNB):  # to which a word that never occurs says something
+            density = jax.tree.map(lambda log_share: jnp.where(is_real[None], log_share, 0.0), c.density)
+            c = c._replace(density=density)
+        return jg.to_linear(c)
 
-    return jax.lax.map(fit, (x, y), batch_size=_side_by_side(x))
+    return jax.lax.map(fit, (x, y), batch_size=_side_by_side(x[0].size, len(x)))
 
 
 @partial(jax.jit, static_argnames="num_classes")
-def _judge_all(classifiers: Any, x: Array, y: Array, weight: Array, *, num_classes: int) -> Outcome:
+def _score(classifiers: jg.LinearClassifier, x: Array, rows: Array, *, num_classes: int) -> Array:
+    """Scores of the held-out rows, (S, rows, K)."""
     del num_classes  # the classifiers know it
+    weights = classifiers.weights[:, : x.shape[1]]  # those of padded columns are zero
+    products = jnp.einsum("nd,sdk->snk", x, weights, precision="highest") + classifiers.bias[:, None]
+    return jnp.take_along_axis(products, rows[:, :, None], axis=1)
 
-    def judge(split: tuple[Any, Array, Array]) -> Outcome:
-        c, x, y = split
-        log_posterior = jg.log_posterior(c, x)
+
+@partial(jax.jit, static_argnames="num_classes")
+def _judge(scores: Array, y: Array, weight: Array, *, num_classes: int) -> Outcome:
+    del num_classes
+
+    def judge(split: tuple[Array, Array]) -> Outcome:
+        scores, y = split
+        log_posterior = jax.nn.log_softmax(scores, axis=1)
         return Outcome(
             jnp.argmax(log_posterior, axis=1).astype(y.dtype) != y,
             jg.metrics.log_loss(y, log_posterior, sample_weight=weight),
             *jg.metrics.reliability(y, log_posterior, num_bins=BINS, sample_weight=weight),
         )
 
-    return jax.lax.map(judge, (classifiers, x, y), batch_size=_side_by_side(x))
+    return jax.lax.map(judge, (scores, y), batch_size=_side_by_side(scores[0].size, len(scores)))

@@ -44,7 +44,8 @@ class _Iterate(NamedTuple):
         point: the parameters.
         value: the loss there.
         gradient: its gradient.
-        least: the smallest norm of a gradient so far.
+        norm: of that.
+        least: the smallest norm so far.
         idle: how many steps have brought down neither that nor the loss.
         steps: taken so far; a float, as all that comes out of `custom_root` has to be.
     """
@@ -52,6 +53,7 @@ class _Iterate(NamedTuple):
     point: Array
     value: Array
     gradient: Array
+    norm: Array
     least: Array
     idle: Array
     steps: Array
@@ -79,16 +81,17 @@ def minimise(
         norm = jnp.linalg.norm(gradient)
         moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
         idle = jnp.where(moves, 0.0, s.idle + 1).astype(value.dtype)
-        return _Iterate(point, value, gradient, jnp.minimum(s.least, norm), idle, s.steps + 1)
+        return _Iterate(point, value, gradient, norm, jnp.minimum(s.least, norm), idle, s.steps + 1)
 
     def unfinished(s: _Iterate) -> Array:
-        wanted = (jnp.linalg.norm(s.gradient) > tolerance) & (s.value >= low_enough)
+        wanted = (s.norm > tolerance) & (s.value >= low_enough)
         return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
 
     value, gradient = evaluate(start)
     zero = jnp.zeros_like(value)
-    end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, jnp.linalg.norm(gradient), zero, zero))
-    return end.point, (jnp.linalg.norm(end.gradient), end.value, end.steps)
+    norm = jnp.linalg.norm(gradient)
+    end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))
+    return end.point, (end.norm, end.value, end.steps)
 
 
 def _direction(hessian: Array, gradient: Array) -> Array:
@@ -96,8 +99,8 @@ def _direction(hessian: Array, gradient: Array) -> Array:
     # No more than the rounding of the factorisation, which then does not break down (Higham 2002, theorem 10.3); and a
     # little where far out on separable data the curvature vanishes with the gradient.
     size, eps = hessian.shape[0], jnp.finfo(hessian.dtype).eps
-    lift = jnp.diag(2 * size * eps * jnp.diagonal(hessian) + 8 * eps)
-    factor = jax.scipy.linalg.cho_factor(hessian + lift)
+    diagonal = jnp.eye(size, dtype=hessian.dtype)
+    factor = jax.scipy.linalg.cho_factor(hessian * (1 + 2 * size * eps * diagonal) + 8 * eps * diagonal)
     direction = -jax.scipy.linalg.cho_solve(factor, gradient.ravel()).reshape(gradient.shape)
     return jnp.where(jnp.vdot(direction, gradient) < 0, direction, -gradient)
 

@@ -111,7 +111,7 @@ def iterate(
     return parameters, (optax.tree.norm(gradient), value, steps)
 
 
-def _solve_linear(hessian: Callable[[Array], P], cotangent: Array) -> Array:
+def _solve_linear(hessian: Callable[[Array], Array], cotangent: Array) -> Array:
     """H⁻¹ v by conjugate gradients."""
     # jax.scipy's cg alone has no reverse mode inside custom_root; as the solver of a symmetric system it needs none.
     tolerance = _rounding(cotangent)

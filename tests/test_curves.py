@@ -49,9 +49,9 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     data = table(kind, classes=classes)
     splits = Splits.of(len(data.x), 12, seed=1)
     if kind == "continuous":
-        generative, oracle = Model("diagonal LDA", jg.GDA("diagonal", shared=True), pads_rows=True), shared_diagonal
+        generative, oracle = Model("diagonal LDA", jg.GDA("diagonal", shared=True)), shared_diagonal
     else:
-        generative, oracle = Model("Bernoulli NB", jg.BernoulliNB(), pads_columns=False), bernoulli
+        generative, oracle = Model("Bernoulli NB", jg.BernoulliNB()), bernoulli
     discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
     tasks = [Task(model, data, splits, m) for model in (generative, discriminative) for m in (8, splits.most)]
     programs = Programs()
