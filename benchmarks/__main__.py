@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
         ("efficiency", "logistic regression's efficiency beside Efron's, and what it gains where the assumption fails"),
         ("warm-start", "the steps that logistic regression is spared when it starts from a generative fit"),
         ("regions", "the decision regions of six Gaussian models and logistic regression, in a picture"),
+        ("samples", "digits drawn from LDA, QDA, Gaussian and Bernoulli naive Bayes beside real ones, in a picture"),
     ):
         command = _measuring(commands, name, text)
         if name == "efficiency":
@@ -120,6 +121,10 @@ def main() -> int:
         from benchmarks import warm_start
 
         warm_start.run(arguments.out)
+    elif arguments.command == "samples":
+        from benchmarks import samples
+
+        samples.run(arguments.out)
     elif arguments.command == "regions":
         from benchmarks import regions
 

@@ -2,8 +2,10 @@
 
 from jaxgen import linear_regression, metrics
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
+from jaxgen.categorical import Categorical, CategoricalNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
 from jaxgen.compilation_cache import enable_compilation_cache
+from jaxgen.complement import ComplementNB
 from jaxgen.containers import pad_rows
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit, merge, subtract
@@ -11,7 +13,10 @@ from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianN
 from jaxgen.linear import LinearClassifier, to_linear
 from jaxgen.logistic import LogisticRegression, Report, train
 from jaxgen.minibatches import train_batches
+from jaxgen.mixed import Mixed, MixedNB
 from jaxgen.multinomial import Multinomial, MultinomialNB
+from jaxgen.poisson import Poisson, PoissonNB
+from jaxgen.sampling import sample
 
 __all__ = [
     "GDA",
@@ -19,15 +24,22 @@ __all__ = [
     "QDA",
     "Bernoulli",
     "BernoulliNB",
+    "Categorical",
+    "CategoricalNB",
     "Classifier",
+    "ComplementNB",
     "DiagonalGaussian",
     "Gaussian",
     "GaussianNB",
     "GenerativeEstimator",
     "LinearClassifier",
     "LogisticRegression",
+    "Mixed",
+    "MixedNB",
     "Multinomial",
     "MultinomialNB",
+    "Poisson",
+    "PoissonNB",
     "Report",
     "enable_compilation_cache",
     "estimate",
@@ -41,6 +53,7 @@ __all__ = [
     "metrics",
     "pad_rows",
     "predict",
+    "sample",
     "subtract",
     "to_linear",
     "train",

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.scipy.special import gammaln
 
 from jaxgen import inputs
 from jaxgen.compressed import Projection
@@ -44,15 +45,20 @@ class Affine(NamedTuple):
 
     @classmethod
     def of(
-        cls, present: Float[Array, "classes d"], absent: Float[Array, "classes d"] | None = None, *, likelihood: bool
+        cls,
+        present: Float[Array, "classes d"],
+        absent: Float[Array, "classes d"] | None = None,
+        *,
+        empty: Float[Array, "classes d"] | None = None,
+        likelihood: bool,
     ) -> Affine:
-        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given.
+        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given, or + c_kj where what x = 0 scores is.
 
         Without `likelihood` every term is less that of the first class: rare words have large logs in all classes,
         whose rounding would drown what tells the classes apart.
         """
         weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
-        constant = jnp.zeros(present.shape[0], present.dtype)
+        constant = jnp.zeros(present.shape[0], present.dtype) if empty is None else jnp.sum(empty, axis=-1)
         if absent is not None:
             without = drop_impossible(absent)
             constant, weights = jnp.sum(without, axis=-1), weights - without
@@ -182,6 +188,20 @@ class ProjectedDensity:
     def linear(self) -> None:
         """As a prepared density, it is for scoring alone."""
         return None
+
+
+def as_they_are(x: Any) -> Any:
+    """What is counted is x itself."""
+    return x
+
+
+def log_factorial(count: Any) -> Any:
+    """log x!, of a JAX or NumPy array, exactly 0 at 0."""
+    if isinstance(count, np.ndarray):
+        from scipy.special import gammaln as of_numpy
+
+        return of_numpy(count + 1)
+    return gammaln(count + 1) - gammaln(jnp.ones((), count.dtype))  # which is not quite 0 in float32
 
 
 def _impossible(log_probability: Array) -> Array:

@@ -23,7 +23,7 @@ from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from jaxgen.inputs import Domain
 
@@ -72,6 +72,15 @@ class Bernoulli:
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y."""
+        if self.binarize is not None:
+            raise TypeError(
+                f"what x was before binarize={self.binarize} has no density to sample; fit BernoulliNB to x > "
+                f"{self.binarize} instead."
+            )
+        return jax.random.bernoulli(key, jnp.exp(self.log_present)[y]).astype(self.log_present.dtype)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log odds of each word, and the log likelihood of the empty document."""
@@ -128,7 +137,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
     def density(self, statistics: Counts) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
         absent = statistics.class_weight.reshape(-1, 1).subtract(statistics.feature_sum).value
-        present = jnp.maximum(statistics.feature_sum.value, 0.0)
+        present = statistics.count
         alpha = nonnegative_or_nan(self.alpha, present.dtype)
         total = statistics.class_weight.value[:, None] + 2 * alpha
         phi, complement = (safe_divide(count + alpha, total, 0.5) for count in (present, absent))

@@ -56,6 +56,14 @@ class Density(Protocol):
         ...
 
 
+class Sampled(Density, Protocol):
+    """A density that can be drawn from; with `needs_total_count = True`, given the total of each x."""
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"] | None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y."""
+        ...
+
+
 D = TypeVar("D", bound=Density, covariant=True)
 
 
@@ -145,12 +153,12 @@ def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array
         >>> print(f"{jg.log_likelihood(c, jnp.zeros(2))[0]:.4f}")  # -log 2π
         -1.8379
     """
-    return score(_log_likelihood, _generative(c, "log_likelihood"), x, likelihood=True)
+    return score(_log_likelihood, generative(c, "log_likelihood"), x, likelihood=True)
 
 
 def log_joint(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
     """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
-    return score(_log_joint, _generative(c, "log_joint"), x, likelihood=True)
+    return score(_log_joint, generative(c, "log_joint"), x, likelihood=True)
 
 
 def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n"]:
@@ -158,7 +166,7 @@ def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, 
 
     An x that is impossible under every class has evidence −inf.
     """
-    return score(_log_evidence, _generative(c, "log_evidence"), x, likelihood=True)
+    return score(_log_evidence, generative(c, "log_evidence"), x, likelihood=True)
 
 
 def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
@@ -224,7 +232,8 @@ def _predict(c: Scorer, x: Array) -> Array:
     return jnp.argmax(c.scores(x), axis=-1)
 
 
-def _generative(c: Any, verb: str) -> Classifier[Any]:
+def generative(c: Any, verb: str) -> Classifier[Any]:
+    """c itself; a TypeError for one that has no p(x | y), which the verb needs."""
     if not isinstance(c, Classifier):
         raise TypeError(
             f"{verb} needs a generative classifier, which models p(x | y); found {type(c).__name__}. "

@@ -47,6 +47,12 @@ class Counts:
         feature_sum = _sparse_sum(x, labels) if isinstance(x, SparseRows) else _exact_sum(x, labels)
         return cls(Total.of(class_weight), feature_sum, binary)
 
+    @property
+    def count(self) -> Float[Array, "classes d"]:
+        """The sums, 0 where a subtraction left less; with the derivative of a sum where it is 0."""
+        total = self.feature_sum.value
+        return jnp.where(total < 0, 0.0, total)
+
     def merge(self, other: Counts) -> Counts:
         """The counts of both batches."""
         return Counts(

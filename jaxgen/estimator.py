@@ -119,6 +119,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Raise for a hyperparameter that is out of range."""
         inputs.check_hyperparameters(self)
 
+    def check_features(self, num_features: int) -> None:
+        """Raise for a number of features that the structure does not fit."""
+        return
+
     def explain(self, density: Any) -> str:
         """Why finite statistics gave a density that holds NaN or +∞, and the remedy."""
         return (
@@ -153,6 +157,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """
         self.check()
         rows = inputs.check_rows(x, sparse=self.takes_sparse)
+        self.check_features(rows.shape[1])
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)
         if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
             raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
@@ -174,21 +179,30 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
+        self.check_statistics(statistics)
+        classifier, bad = _estimate_program(self, statistics)
+        if not inputs.is_traced(bad) and bad:
+            raise_for_nan(statistics)
+            raise ValueError(self.explain(classifier.density))
+        return classifier
+
+    def check_statistics(self, statistics: Any) -> None:
+        """Raise for hyperparameters that are out of range, and for statistics of another kind."""
         self.check()
         if not self.accepts(statistics):
             raise TypeError(
                 f"statistics must be those that an estimator of this structure makes, {self}; found "
                 f"{jax.tree.map(jax.typeof, statistics)}. Make them with its own statistics(x, y)."
             )
-        classifier, bad = _estimate_program(self, statistics)
-        if not inputs.is_traced(bad) and bad:
-            if np.isnan(statistics.class_weight.value).any():
-                raise ValueError(
-                    "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
-                    "summarised under a trace. Call statistics(x, y) outside jit to learn which."
-                )
-            raise ValueError(self.explain(classifier.density))
-        return classifier
+
+
+def raise_for_nan(statistics: Statistics) -> None:
+    """Raise for concrete statistics of a batch that was bad."""
+    if np.isnan(statistics.class_weight.value).any():
+        raise ValueError(
+            "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
+            "summarised under a trace. Call statistics(x, y) outside jit to learn which."
+        )
 
 
 @partial(jax.jit, static_argnames=("block_size", "tuning"))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from jax import Array
-    from jaxtyping import Bool, Float
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
@@ -84,6 +84,18 @@ class Gaussian(NamedTuple):
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the covariance is shared: one matrix product."""
         return self.prepared().scores(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y: μ_k + L_k z."""
+        noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
+
+        def of_class(x: Array, factor: tuple[Array, Array]) -> tuple[Array, None]:
+            k, cholesky = factor
+            return jnp.where((y == k)[:, None], matmul(noise, cholesky.T), x), None
+
+        k = jnp.arange(self.mean.shape[0], dtype=jnp.int32)
+        factors = jnp.broadcast_to(self.cholesky, (len(k), *self.cholesky.shape[1:]))
+        return self.mean[y] + lax.scan(of_class, noise, (k, factors))[0]
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores of x, for a shared covariance."""
@@ -202,6 +214,11 @@ class DiagonalGaussian(NamedTuple):
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the scale is shared: one matrix product."""
         return _linear_scores(self, x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y: μ_k + σ_k z."""
+        noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
+        return self.mean[y] + jnp.broadcast_to(self.scale, self.mean.shape)[y] * noise
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores of x, for a shared scale."""

@@ -159,6 +159,20 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     return weight
 
 
+def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = math.inf) -> None:
+    """Raise for an array that does not hold whole numbers 0 … most in a shape; values under a trace are not seen."""
+    upper = "" if most == math.inf else f" to {most}"
+    if not jnp.issubdtype(values.dtype, jnp.integer):
+        raise TypeError(f"{name} must be integers; found {values.dtype}. Convert with {name}.astype(int).")
+    if values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}; found {values.shape}.")
+    if not is_traced(values) and values.size:
+        concrete = np.asarray(values)
+        outside = concrete[(concrete < 0) | (concrete > most)]
+        if outside.size:
+            raise ValueError(f"{name} must be 0{upper or ' or more'}; found {outside.flat[0]}.")
+
+
 def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabels:
     if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise TypeError(
@@ -225,7 +239,9 @@ def check_hyperparameters(estimator: Any) -> None:
     kind = type(estimator).__name__
     for field in dataclasses.fields(estimator):
         value: Any = getattr(estimator, field.name)
-        if field.metadata.get("static") or (field.default is None and getattr(estimator, field.name) is None):
+        if field.metadata.keys() & {"static", "nested"} or (
+            field.default is None and getattr(estimator, field.name) is None
+        ):
             continue
         if is_traced(value) and np.ndim(value) == 0:
             continue

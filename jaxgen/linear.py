@@ -100,10 +100,11 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
         w_k = Σ⁻¹(μ_k − c̄),    b_k = −½ (μ_k − c̄)ᵀΣ⁻¹(μ_k − c̄) − w_kᵀc̄ + log p(y = k).
 
     Bernoulli: w_kj = log φ_kj − log(1 − φ_kj), b_k = Σ_j log(1 − φ_kj) + log p(y = k). Multinomial: w_kj = log θ_kj,
-    b_k = log p(y = k). For two classes θ = w_1 − w_0 is the θ of the logistic function in CS229 notes, section 4.1.3.
+    b_k = log p(y = k). Poisson: w_kj = log λ_kj, b_k = −Σ_j λ_kj + log p(y = k). For two classes θ = w_1 − w_0 is the θ
+    of the logistic function in CS229 notes, section 4.1.3.
 
     Args:
-        c: a classifier with a shared covariance, Bernoulli, multinomial, or already linear.
+        c: a classifier with a shared covariance, Bernoulli, multinomial, Poisson, or already linear.
 
     Raises:
         TypeError: if the log odds are not linear.
@@ -126,8 +127,8 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
     if linear is None:
         raise TypeError(
             f"the log odds of {type(c.density).__name__} with these parameters are not linear in x. Shared covariances "
-            "(LDA), Bernoulli without binarize and multinomial are; a covariance for each class (QDA, GaussianNB) is "
-            "quadratic: use GDA(covariance, shared=True)."
+            "(LDA), Bernoulli without binarize, multinomial and Poisson are; a covariance for each class (QDA, "
+            "GaussianNB) is quadratic: use GDA(covariance, shared=True)."
         )
     if not inputs.is_traced(finite) and not np.asarray(finite):
         raise ValueError(

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.scipy.special import gammaln
 
 from jaxgen import inputs
-from jaxgen.affine import Affine, Coefficient, PreparedDensity
+from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from jaxgen.inputs import Domain
     from jaxgen.sparse import SparseRows
@@ -40,6 +38,7 @@ class Multinomial(NamedTuple):
 
     domain = inputs.COUNTS
     takes_sparse = True
+    needs_total_count = True
 
     @property
     def num_features(self) -> int:
@@ -49,7 +48,7 @@ class Multinomial(NamedTuple):
     def prepared(self, *, likelihood: bool) -> PreparedDensity:
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_probability, likelihood=likelihood)
-        return PreparedDensity(affine, self.domain, _as_they_are, _MULTINOMIAL_COEFFICIENT)
+        return PreparedDensity(affine, self.domain, as_they_are, _MULTINOMIAL_COEFFICIENT)
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
@@ -58,6 +57,11 @@ class Multinomial(NamedTuple):
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y, of so many words."""
+        dtype = self.log_probability.dtype
+        return jax.random.multinomial(key, total_count.astype(dtype), jnp.exp(self.log_probability)[y], dtype=dtype)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""
@@ -97,25 +101,13 @@ class MultinomialNB(CountingEstimator[Multinomial]):
 
     def density(self, statistics: Counts) -> Multinomial:
         """Smoothed frequencies of the words."""
-        count = jnp.maximum(statistics.feature_sum.value, 0.0)
+        count = statistics.count
         pseudo = count + nonnegative_or_nan(self.alpha, count.dtype)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))
 
 
-def _as_they_are(x: Any) -> Any:
-    return x
-
-
-def _log_factorial(count: Any) -> Any:
-    if isinstance(count, np.ndarray):
-        from scipy.special import gammaln as of_numpy
-
-        return of_numpy(count + 1)
-    return gammaln(count + 1) - gammaln(jnp.ones((), count.dtype))  # which is not quite 0 in float32
-
-
 # log m! − Σ_j log x_j!
 _MULTINOMIAL_COEFFICIENT = Coefficient(
-    (_as_they_are, _log_factorial), lambda total, log_factorials: _log_factorial(total) - log_factorials
+    (as_they_are, log_factorial), lambda total, log_factorials: log_factorial(total) - log_factorials
 )

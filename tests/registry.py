@@ -5,12 +5,14 @@ A new family adds one line to `CASES`.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import scipy.stats
 
 import jaxgen as jg
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 K, D = 3, 4
+SIZES = (2, 3, 4, 3)  # of the categories of each feature
 stats: Any = scipy.stats  # its stubs know less than it does
 
 
@@ -35,7 +38,7 @@ class Case:
     estimator: jg.GenerativeEstimator
     draw: Callable[[np.random.Generator, int], np.ndarray]
     log_density: Callable[[Any, int, np.ndarray], float]
-    mle: dict[str, float]
+    mle: dict[str, Any]
     unconstrained: Callable[[Any], Any]
     linear: bool
     continuous: bool
@@ -76,6 +79,54 @@ def _multinomial(density: Any, k: int, x: np.ndarray) -> float:
     return stats.multinomial(int(x.sum()), np.exp(np.asarray(density.log_probability[k]))).logpmf(x)
 
 
+def _categories(rng: np.random.Generator, n: int) -> np.ndarray:
+    return rng.integers(0, SIZES, size=(n, D)).astype(float)
+
+
+def _columns_of_each_kind(rng: np.random.Generator, n: int) -> np.ndarray:
+    kinds = (rng.normal(size=n) + 3.0, rng.random(n) < 0.4, rng.integers(0, 3, n), rng.poisson(2.0, n))
+    return np.stack(kinds, axis=1).astype(float)
+
+
+def _poisson(density: Any, k: int, x: np.ndarray) -> float:
+    return stats.poisson(np.exp(np.asarray(density.log_rate[k]))).logpmf(x).sum()
+
+
+def _categorical(density: Any, k: int, x: np.ndarray) -> float:
+    tables = np.split(np.asarray(density.log_probability[k]), np.cumsum(density.num_categories)[:-1])
+    return sum(table[int(value)] for table, value in zip(tables, x, strict=True))
+
+
+def _mixed(density: Any, k: int, x: np.ndarray) -> float:
+    return sum(
+        oracle(part, k, x[list(columns)])
+        for oracle, part, columns in zip(
+            (_poisson, _diagonal, _categorical, _bernoulli), density.densities, density.columns, strict=True
+        )
+    )
+
+
+def _simplex_of_each(density: Any) -> Any:
+    tables = jnp.split(density.log_probability, np.cumsum(density.num_categories)[:-1], axis=-1)
+    return dataclasses.replace(density, log_probability=jnp.concatenate([_simplex(t) for t in tables], axis=-1))
+
+
+def _each_unconstrained(density: Any) -> Any:
+    events, numbers, categories, bits = density.densities
+    return dataclasses.replace(density, densities=(events, numbers, _simplex_of_each(categories), _probabilities(bits)))
+
+
+def _mixed_parts(**alpha: float) -> Any:
+    ridge = {"ridge": 0.0} if alpha else {}
+    exposure = {"exposure": 0.0} if alpha else {}
+    return (
+        (jg.PoissonNB(**alpha, **exposure), (3,)),
+        (jg.GaussianNB(**ridge), (0,)),
+        (jg.CategoricalNB(3, **alpha), (2,)),
+        (jg.BernoulliNB(**alpha), (1,)),
+    )
+
+
 def _simplex(logs: Any) -> Any:
     return jax.nn.log_softmax(logs, axis=-1)
 
@@ -111,4 +162,35 @@ CASES = [
         unconstrained=lambda density: jg.Multinomial(_simplex(density.log_probability)),
         **_COUNTING,
     ),
+    Case(
+        "PoissonNB",
+        jg.PoissonNB(),
+        draw=_counts,
+        log_density=_poisson,
+        unconstrained=lambda density: density,
+        **_COUNTING | {"mle": {"alpha": 0.0, "exposure": 0.0}},
+    ),
+    Case(
+        "CategoricalNB",
+        jg.CategoricalNB(SIZES),
+        draw=_categories,
+        log_density=_categorical,
+        unconstrained=_simplex_of_each,
+        **_COUNTING | {"linear": False},
+    ),
+    Case(
+        "MixedNB",
+        jg.MixedNB(_mixed_parts()),
+        draw=_columns_of_each_kind,
+        log_density=_mixed,
+        mle={"parts": _mixed_parts(alpha=0.0)},
+        unconstrained=_each_unconstrained,
+        linear=False,
+        continuous=False,
+    ),
 ]
+
+# One worker takes all tests of an estimator in turn, so that they share its programs.
+each_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(case.name)) for case in CASES]
+)

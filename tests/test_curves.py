@@ -18,6 +18,11 @@ from benchmarks.splits import Model, Programs, Splits, Task
 RNG = np.random.default_rng(0)
 
 
+@pytest.fixture(autouse=True)
+def compiled_as_the_tests_are(monkeypatch):
+    monkeypatch.setattr("benchmarks.splits._QUICK", None)
+
+
 def table(kind, n=90, classes=2):
     y = np.arange(n) % classes
     x = RNG.normal(size=(n, 5)) + 0.8 * y[:, None]

@@ -124,11 +124,10 @@ def test_digits_with_its_constant_pixels(covariance, shared, dtype):
 
 
 @each_form
-@pytest.mark.parametrize(("dtype", "few"), [(np.float32, 1), (np.float32, 2)])
-def test_digits_with_a_class_of_few_rows(covariance, shared, dtype, few):
+def test_digits_with_a_class_of_one_row(covariance, shared):
     x, y = load_digits(return_X_y=True)
-    keep = np.cumsum(y == 3) * (y == 3) <= few
-    c = jg.fit(jg.GDA(covariance, shared=shared), x[keep].astype(dtype), y[keep], num_classes=10)
+    keep = np.cumsum(y == 3) * (y == 3) <= 1
+    c = jg.fit(jg.GDA(covariance, shared=shared), x[keep].astype(np.float32), y[keep], num_classes=10)
     assert np.isfinite(jg.log_posterior(c, x)[:, np.arange(10) != 3]).all()
     assert np.mean((jg.predict(c, x) == y)[y != 3]) > 0.83
 

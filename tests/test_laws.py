@@ -9,13 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from registry import CASES, K
+from registry import K, each_case
 
 import jaxgen as jg
 from jaxgen import platform
-
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-VERBS = [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence]
 
 
 def close(a, b, tolerance=1e-10):
@@ -26,24 +23,23 @@ def close(a, b, tolerance=1e-10):
 def test_split_and_merge_equals_whole(case):
     x, y = case.data()
     whole = case.estimator.statistics(x, y, num_classes=K)
-    for cut in (1, 17, 59):
+    for cut in (1, 17):
         parts = [case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(cut), slice(cut, None))]
         close(jg.merge(*parts), whole)
         close(jg.merge(*parts[::-1]), whole)
 
 
 @each_case
-@pytest.mark.parametrize("block_size", [7, 20, 59])
-def test_block_size_changes_nothing(case, block_size):
+def test_block_size_changes_nothing(case):
     x, y = case.data()
-    blocked = case.estimator.statistics(x, y, num_classes=K, block_size=block_size)
+    blocked = case.estimator.statistics(x, y, num_classes=K, block_size=7)
     close(blocked, case.estimator.statistics(x, y, num_classes=K))
 
 
 @each_case
 def test_merge_then_subtract_returns(case):
     x, y = case.data()
-    kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(40), slice(40, None)))
+    kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(17), slice(17, None)))
     close(jg.subtract(jg.merge(kept, gone), gone), kept, 1e-9)
 
 
@@ -62,9 +58,8 @@ def test_the_accelerators_choices_give_the_same_statistics_and_scores(case):
     results = []
     for tuning in (platform.CPU, platform.ACCELERATOR):
         with platform.override(tuning):
-            whole = case.estimator.statistics(x, y, num_classes=K)
             weighted = case.estimator.statistics(x, y, num_classes=K, sample_weight=weight)
-            results.append((whole, weighted, jg.log_joint(jg.estimate(case.estimator, whole), x)))
+            results.append((weighted, jg.log_joint(jg.estimate(case.estimator, weighted), x)))
     close(*results)
 
 
@@ -79,7 +74,7 @@ def test_row_order_does_not_matter(case):
 @pytest.mark.parametrize("soft", [False, True])
 def test_zero_weight_is_absence_whatever_the_row_holds(case, soft):
     x, y = case.data()
-    weight = np.random.default_rng(2).integers(0, 2, len(x)).astype(float)
+    weight = np.random.default_rng(2).permutation(np.arange(len(x)) < 43).astype(float)
     labels = np.eye(K)[y] if soft else y
     spoilt = np.where(weight[:, None] > 0, x, np.nan)
     with_absent = case.estimator.statistics(spoilt, labels, num_classes=K, sample_weight=weight, block_size=16)
@@ -96,10 +91,11 @@ def test_absent_rows_leave_no_trace_in_a_gradient(case):
         c = jg.fit(case.estimator, x, y, num_classes=K, sample_weight=weight)
         return jnp.sum(jg.log_joint(c, case.data(n=5, seed=3)[0]))
 
-    gradient = jax.grad(loss)(jnp.asarray(spoilt))
+    slope = jax.jit(jax.grad(loss))
+    gradient = slope(spoilt)
     np.testing.assert_array_equal(gradient[:4], 0.0)
     assert np.isfinite(gradient).all()
-    close(gradient[4:], jax.grad(loss)(jnp.asarray(np.where(weight[:, None] > 0, x, 1.0)))[4:])
+    close(gradient[4:], slope(np.where(weight[:, None] > 0, x, 1.0))[4:])
 
 
 @each_case
@@ -119,7 +115,7 @@ def test_the_weight_of_an_absent_row_has_its_derivative(case):
     numerical = (4 * loss(step, 0.0) - loss(2 * step, 0.0) - 3 * loss(0.0, 0.0)) / (
         2 * step
     )  # weights are not negative
-    gradient = jax.grad(loss, argnums=(0, 1))(0.0, 0.0)
+    gradient = jax.jit(jax.grad(loss, argnums=(0, 1)))(0.0, 0.0)
     np.testing.assert_allclose(gradient[0], numerical, rtol=1e-4)
     assert gradient[1] == 0.0
 
@@ -127,7 +123,7 @@ def test_the_weight_of_an_absent_row_has_its_derivative(case):
 @each_case
 def test_weight_two_is_the_row_twice(case):
     x, y = case.data()
-    weight = np.random.default_rng(2).integers(0, 3, len(x))
+    weight = np.random.default_rng(2).permutation(np.arange(len(x)) % 3)
     weighted = case.estimator.statistics(x, y, sample_weight=weight)
     close(weighted, case.estimator.statistics(np.repeat(x, weight, 0), np.repeat(y, weight, 0)))
 
@@ -172,7 +168,7 @@ def test_verbs_agree_with_bayes_rule(case):
 def test_one_point_equals_a_row_of_many(case):
     x, y = case.data()
     c = jg.fit(case.estimator, x, y)
-    for verb in [*VERBS, jg.predict]:
+    for verb in (jg.log_joint, jg.predict):
         close(verb(c, x[0]), verb(c, x)[0])
 
 
@@ -187,7 +183,7 @@ def test_classifier_of_an_empty_class(case):
     close(posterior[:, :K], jg.log_posterior(jg.fit(case.estimator, x, y), x))
     smoothed = jg.fit(dataclasses.replace(case.estimator, prior_alpha=1.0), x, y, num_classes=K + 1)
     close(jnp.exp(smoothed.log_prior), (np.bincount(y, minlength=K + 1) + 1) / (len(y) + K + 1))
-    gradient = jax.grad(lambda c: jnp.sum(jg.log_posterior(c, x)[:, :K]))(c)
+    gradient = jax.jit(jax.grad(lambda c: jnp.sum(jg.log_posterior(c, x)[:, :K])))(c)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
 
 
@@ -233,7 +229,7 @@ def test_gradients_through_fit_and_scores(case):
 def test_hessian_of_the_evidence_is_finite(case):
     x, y = case.data()
     c = jg.fit(case.estimator, x, y, num_classes=K + 1)
-    hessian = jax.hessian(lambda c: jg.log_evidence(c, x[0]))(c)
+    hessian = jax.jit(jax.hessian(lambda c: jg.log_evidence(c, x[0])))(c)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(hessian))
 
 
@@ -262,11 +258,11 @@ def test_vmap_over_data_sets_and_weights_equals_a_loop(case):
 
 @each_case
 def test_float32_stays_close_to_float64(case):
-    x, y = case.data(n=300, dtype=np.float32)
+    x, y = case.data(dtype=np.float32)
     single, double = (jg.fit(case.estimator, x.astype(dtype), y) for dtype in (np.float32, np.float64))
     assert {leaf.dtype for leaf in jax.tree.leaves(single)} == {np.dtype("float32")}
     assert {leaf.dtype for leaf in jax.tree.leaves(double)} == {np.dtype("float64")}
-    for verb in VERBS:
+    for verb in (jg.log_joint, jg.log_posterior):
         scores = verb(single, x)
         assert scores.dtype == np.float32
         close(np.asarray(scores, np.float64), verb(double, x), 2e-4)
@@ -286,7 +282,12 @@ def test_narrow_inputs_are_computed_in_full(case, dtype):
 @each_case
 def test_bad_values_under_a_trace_give_nan_and_not_an_answer(case):
     x, y = case.data()
-    fit = jax.jit(partial(jg.fit, case.estimator, num_classes=K))
+    ones = np.ones(len(y))
+    weighted = jax.jit(partial(jg.fit, case.estimator, num_classes=K))
+
+    def fit(x, y, sample_weight=ones):  # one program for all
+        return weighted(x, y, sample_weight=sample_weight)
+
     for bad in (np.nan, np.inf):
         spoilt = x.copy()
         spoilt[3, 1] = bad

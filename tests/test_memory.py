@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import OPTIMISED
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -61,7 +62,9 @@ print(json.dumps(eval(sys.argv[1])))
 
 
 def run(expression):
-    result = subprocess.run([sys.executable, "-c", SCRIPT, expression], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT, expression], capture_output=True, text=True, check=False, env=OPTIMISED
+    )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 

@@ -1,0 +1,172 @@
+"""Categorical naive Bayes: which of several values each feature takes.
+
+x_j | y = k ~ Categorical(θ_kj), independently, x_j ∈ {0, …, m_j − 1}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.inputs import Domain
+from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float, Int
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("log_probability",), meta_fields=("num_categories",))
+@dataclass(frozen=True)
+class Categorical:
+    """Independent features with a few values each.
+
+        log p(x | k) = Σ_j log θ_kj[x_j]
+
+    Attributes:
+        log_probability: log θ of all categories of all features side by side, (K, Σ_j m_j); those of each feature sum
+            to 1.
+        num_categories: m_j of each feature.
+    """
+
+    log_probability: Float[Array, "classes categories"]
+    num_categories: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+
+    @property
+    def domain(self) -> Domain:
+        """The categories of each feature."""
+        return _domain(self.num_categories)
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return len(self.num_categories)
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        # Any category stands for a value outside: the row is spoiled by those who look at the domain.
+        last = np.array(self.num_categories) - 1
+        category = jnp.clip(jnp.where(x == x, x, 0.0), 0, last[None].astype(x.dtype)).astype(jnp.int32)
+        return jnp.sum(self.log_probability.T[category + _first(self.num_categories)[None]], axis=1)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood."""
+        return self.log_likelihood(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y."""
+        sizes, dtype = np.array(self.num_categories), self.log_probability.dtype
+        # A row for each feature, as long as the longest: what it has not is impossible.
+        category = np.arange(sizes.max())[None]
+        place = np.minimum(_first(self.num_categories)[:, None] + category, sizes.sum() - 1)
+        tables = jnp.where((category < sizes[:, None])[None], self.log_probability[:, place], -jnp.inf)
+        return jax.random.categorical(key, tables[y], axis=-1).astype(dtype)
+
+    def linear(self) -> None:
+        """A category is no quantity."""
+        return None
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("num_categories",))
+@dataclass(frozen=True)
+class CategoricalNB(CountingEstimator[Categorical]):
+    """Categorical naive Bayes with additive smoothing.
+
+        θ_kj[v] = (N_kj[v] + alpha) / (N_k + m_j·alpha)
+
+    where N_kj[v] counts the rows of class k whose feature j is v (Mitchell 2020, chapter 3, section 2). A class without
+    data has θ = 1/m_j, the limit alpha → 0⁺.
+
+    Attributes:
+        num_categories: m_j of each feature, or one number for all.
+        alpha: pseudo-count of each category; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which
+            a category that was never seen is impossible (−inf).
+        prior_alpha: pseudo-count of each class in the prior.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> weather = np.array([[0, 1], [0, 0], [2, 1], [1, 1]])  # sunny, rainy or grey; calm or windy
+        >>> c = jg.fit(jg.CategoricalNB((3, 2)), weather, np.array([0, 0, 1, 1]))
+        >>> print((np.exp(c.density.log_probability[0]) * 20).round(2).tolist())  # (2 + 1, 1, 1)/5, (1 + 1, 1 + 1)/4
+        [12.0, 4.0, 4.0, 10.0, 10.0]
+    """
+
+    binary = True
+    takes_sparse = False
+    num_categories: tuple[int, ...] | int = dataclasses.field(metadata={"static": True})
+    alpha: Array | float = 1.0
+
+    @property
+    def domain(self) -> Domain:
+        """The categories of each feature."""
+        return _domain(self.num_categories)
+
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        super().check()
+        sizes = self.num_categories if isinstance(self.num_categories, tuple) else (self.num_categories,)
+        if not sizes or any(isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in sizes):
+            raise ValueError(
+                "CategoricalNB.num_categories must be a positive integer, or a tuple of one for each feature; found "
+                f"{self.num_categories!r}. As a tuple of Python integers: tuple(int(m) for m in x.max(axis=0) + 1)."
+            )
+
+    def check_features(self, num_features: int) -> None:
+        """Raise for features that the numbers of categories do not fit."""
+        if isinstance(self.num_categories, tuple) and len(self.num_categories) != num_features:
+            raise ValueError(
+                f"CategoricalNB.num_categories must have one entry for each of the {num_features} features of x; found "
+                f"{len(self.num_categories)}."
+            )
+
+    def features(self, x: Any) -> Any:
+        """An indicator for each category of each feature, side by side."""
+        sizes = _sizes(self.num_categories, x.shape[1])
+        feature = np.repeat(np.arange(len(sizes)), sizes)
+        category = np.arange(sum(sizes)) - _first(sizes)[feature]
+        return (x[:, feature] == category[None].astype(x.dtype)).astype(x.dtype)
+
+    def density(self, statistics: Counts) -> Categorical:
+        """Smoothed frequencies of the categories."""
+        count = statistics.count
+        sizes = _sizes(self.num_categories, None, total=count.shape[-1])
+        alpha = nonnegative_or_nan(self.alpha, count.dtype)
+        size = jnp.asarray(np.repeat(sizes, sizes), count.dtype)[None]
+        total = statistics.class_weight.value[:, None] + size * alpha
+        return Categorical(safe_log(safe_divide(count + alpha, total, 1 / size)), sizes)
+
+
+def _sizes(num_categories: tuple[int, ...] | int, num_features: int | None, total: int = 0) -> tuple[int, ...]:
+    if isinstance(num_categories, tuple):
+        return num_categories
+    return (num_categories,) * (total // num_categories if num_features is None else num_features)
+
+
+def _first(sizes: tuple[int, ...]) -> np.ndarray:
+    """Where the categories of each feature begin."""
+    return np.array([0, *accumulate(sizes)][:-1], np.int32)
+
+
+@cache
+def _domain(num_categories: tuple[int, ...] | int) -> Domain:
+    """Whole numbers below the number of categories; one object for the same numbers, as programs are kept by it."""
+    most = np.array(num_categories)
+
+    def contains(x: Any) -> Any:
+        below = x < most.astype(x.dtype).reshape((1,) * (x.ndim - most.ndim) + most.shape)
+        return (x >= 0) & below & (x % 1 == 0)
+
+    return Domain(
+        contains,
+        f"categories 0 … m − 1, with num_categories={num_categories}",
+        "Number the categories from 0 (scikit-learn's OrdinalEncoder does), or raise num_categories.",
+        adds=False,
+    )

@@ -1,0 +1,87 @@
+"""Complement naive Bayes: how little a document looks like all other classes.
+
+It scores, and is no joint likelihood: there is no p(x | y) behind it, no evidence and nothing to sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import inputs
+from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.estimator import raise_for_nan
+from jaxgen.linear import LinearClassifier
+from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, safe_log
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from jaxgen.inputs import Domain
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
+@dataclass(frozen=True)
+class ComplementNB(CountingEstimator[Any]):
+    """Complement naive Bayes (Rennie, Shih, Teevan & Karger 2003, equation 6), without their normalisation of weights.
+
+        score_k(x) = −Σ_j x_j log θ̃_kj,    θ̃_kj = (Ñ_kj + alpha) / (Σ_l Ñ_kl + d·alpha),    Ñ_kj = Σ_(l≠k) N_lj
+
+    A class with few documents is judged by the many of the others. What it fits is a `LinearClassifier`: its
+    `log_posterior` is the softmax of the scores, and verbs that need p(x | y) refuse it. The class prior plays no part,
+    but a class without data is impossible.
+
+    Attributes:
+        alpha: pseudo-count of each word; with 0, a word that occurs in one class alone is an error.
+        prior_alpha: plays no part.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> counts = np.array([[3, 1, 0], [2, 0, 0], [0, 0, 4]])  # buy, now, meeting
+        >>> c = jg.fit(jg.ComplementNB(), counts, np.array([1, 1, 0]))
+        >>> print(np.exp(-c.weights.T).round(3).tolist())  # (5 + 1, 1 + 1, 0 + 1)/9, (0 + 1, 0 + 1, 4 + 1)/7
+        [[0.667, 0.222, 0.111], [0.143, 0.143, 0.714]]
+    """
+
+    binary = False
+    alpha: Array | float = 1.0
+
+    @property
+    def domain(self) -> Domain:
+        """Counts."""
+        return inputs.COUNTS
+
+    def density(self, statistics: Counts) -> NoReturn:
+        """There is none.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("ComplementNB has scores and no density p(x | y); for one use MultinomialNB.")
+
+    def estimate(self, statistics: Counts) -> LinearClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The classifier of these statistics; see `jaxgen.estimate`."""
+        self.check_statistics(statistics)
+        classifier = _weights_program(self, statistics)
+        if not inputs.is_traced(classifier) and not np.isfinite(classifier.weights).all():
+            raise_for_nan(statistics)
+            raise ValueError(
+                "ComplementNB has no finite weight for a word that occurs in one class alone. Smooth with alpha > 0."
+            )
+        return classifier
+
+
+@jax.jit
+def _weights_program(estimator: ComplementNB, statistics: Counts) -> LinearClassifier:
+    count, weight = statistics.count, statistics.class_weight.value
+    k, d = count.shape
+    # The others are added up; the whole less one's own would lose the digits of a class that has nearly all.
+    pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + nonnegative_or_nan(estimator.alpha, count.dtype)
+    share = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
+    poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, 0.0)
+    return LinearClassifier(poison - safe_log(share).T, jnp.where(weight > 0, poison, -jnp.inf))

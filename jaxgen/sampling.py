@@ -1,0 +1,77 @@
+"""Samples of a generative classifier: a class from the prior, then x from its density."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import inputs
+from jaxgen.classify import Classifier, generative
+from jaxgen.scoring import check_single
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float, Int
+
+
+def sample(
+    key: Array, c: Classifier[Any], n: int, *, y: Any = None, total_count: Any = None
+) -> tuple[Float[Array, "n d"], Int[Array, " n"]]:
+    """Independent draws from p(x, y), or from p(x | y) of given classes; exact.
+
+    Args:
+        key: a key of `jax.random`.
+        c: a generative classifier of any family.
+        n: how many; static under `jit`.
+        y: the class of each, (n,); drawn from the prior without it.
+        total_count: m, the words of a document, one number or (n,); for the multinomial, which it must be given for.
+
+    Returns:
+        x in the dtype of the classifier, and y.
+
+    Raises:
+        ValueError: for n below 1, y or total_count out of range, and a total_count that is missing or has no use.
+        TypeError: if c is discriminative, or its features were binarised.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), jg.Poisson(jnp.log(jnp.array([[1.0], [50.0]]))))
+        >>> x, y = jg.sample(jax.random.key(0), c, 1000)
+        >>> x.shape, y.shape
+        ((1000, 1), (1000,))
+        >>> print(jnp.array([x[y == k].mean() for k in (0, 1)]).round())
+        [ 1. 50.]
+    """
+    c = generative(c, "sample")
+    check_single(c)
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"n must be a positive integer, static under jit; found {n!r}.")
+    needs_total = getattr(c.density, "needs_total_count", False)
+    if (total_count is not None) != needs_total:
+        raise ValueError(
+            "total_count must be given for the multinomial, and for no other family; found "
+            f"{'none' if total_count is None else 'one'} for {type(c.density).__name__}."
+        )
+    num_classes = c.class_shape[0]
+    if y is not None:
+        y = inputs.as_array("y", y)
+        inputs.check_whole("y", y, (n,), most=num_classes - 1)
+    if total_count is not None:
+        total_count = inputs.as_array("total_count", total_count)
+        inputs.check_whole("total_count", total_count, (n,) if total_count.ndim else ())
+    return _sample_program(key, c, int(n), y, total_count)
+
+
+@partial(jax.jit, static_argnums=2)
+def _sample_program(key: Array, c: Classifier[Any], n: int, y: Any, total_count: Any) -> tuple[Array, Array]:
+    of_class, of_features = jax.random.split(key)
+    if y is None:
+        y = jax.random.categorical(of_class, c.log_prior, shape=(n,))
+    y = jnp.asarray(y).astype(jnp.int32)
+    if total_count is not None:
+        total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))
+    return c.density.sample(of_features, y, total_count), y

@@ -1,0 +1,162 @@
+"""Poisson, categorical, complement and mixed naive Bayes: scikit-learn, brute force, and what is refused."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.stats
+import sklearn.naive_bayes
+
+import jaxgen as jg
+
+RNG = np.random.default_rng(0)
+Y = np.arange(40) % 3
+WORDS = RNG.poisson(1.5, size=(40, 5)).astype(float)
+VALUES = RNG.integers(0, (2, 4, 3), size=(40, 3))
+
+
+def test_categorical_equals_scikit_learn():
+    for alpha in (1.0, 0.3):
+        ours = jg.fit(jg.CategoricalNB((2, 4, 3), alpha=alpha), VALUES, Y)
+        theirs = sklearn.naive_bayes.CategoricalNB(alpha=alpha, min_categories=(2, 4, 3)).fit(VALUES, Y)
+        np.testing.assert_allclose(ours.density.log_probability, np.hstack(theirs.feature_log_prob_), rtol=1e-12)
+        np.testing.assert_allclose(jg.log_posterior(ours, VALUES), theirs.predict_log_proba(VALUES), rtol=1e-10)
+
+
+def test_complement_equals_scikit_learn_from_dense_and_sparse_rows():
+    theirs = sklearn.naive_bayes.ComplementNB(alpha=0.5).fit(WORDS, Y)
+    for x in (WORDS, scipy.sparse.csr_array(WORDS)):
+        ours = jg.fit(jg.ComplementNB(alpha=0.5), x, Y)
+        np.testing.assert_allclose(ours.weights.T, theirs.feature_log_prob_, rtol=1e-12)
+        np.testing.assert_allclose(jg.log_posterior(ours, x), theirs.predict_log_proba(WORDS), rtol=1e-10)
+
+
+def test_complement_scores_have_no_evidence_and_no_density():
+    estimator = jg.ComplementNB()
+    c = jg.fit(estimator, WORDS, Y)
+    for verb in (jg.log_evidence, jg.log_likelihood, jg.log_joint):
+        with pytest.raises(TypeError, match=r"needs a generative classifier, which models p\(x \| y\)"):
+            verb(c, WORDS)
+    statistics = estimator.statistics(WORDS, Y)
+    with pytest.raises(TypeError, match="scores and no density"):
+        estimator.density(statistics)
+    parts = [estimator.statistics(WORDS[i], Y[i], num_classes=3) for i in (slice(9), slice(9, None))]
+    np.testing.assert_allclose(jg.estimate(estimator, jg.merge(*parts)).weights, c.weights, rtol=1e-12)
+
+
+def test_complement_without_smoothing_and_without_data():
+    x, y = np.array([[2.0, 1.0], [0.0, 1.0]]), np.array([0, 1])
+    with pytest.raises(ValueError, match=r"a word that occurs in one class alone\. Smooth with alpha > 0"):
+        jg.fit(jg.ComplementNB(alpha=0.0), x, y)
+    c = jg.fit(jg.ComplementNB(), x, y, num_classes=3)
+    np.testing.assert_array_equal(jg.log_posterior(c, x)[:, 2], -np.inf)
+    traced = jax.jit(lambda x: jg.fit(jg.ComplementNB(), x, y, num_classes=2))(np.array([[np.nan, 1.0], [0.0, 1.0]]))
+    assert np.isnan(jg.log_posterior(traced, x)).all()
+    gradient = jax.grad(lambda alpha: jg.log_posterior(jg.fit(jg.ComplementNB(alpha), x, y), x)[0, 0])
+    step = 1e-6
+    numerical = (
+        jg.log_posterior(jg.fit(jg.ComplementNB(1 + step), x, y), x)[0, 0]
+        - jg.log_posterior(jg.fit(jg.ComplementNB(1 - step), x, y), x)[0, 0]
+    ) / (2 * step)
+    np.testing.assert_allclose(gradient(1.0), numerical, rtol=1e-6)
+
+
+def test_poisson_rates_are_means_of_the_gamma_posterior():
+    c = jg.fit(jg.PoissonNB(alpha=2.0, exposure=0.5), WORDS, Y)
+    for k in range(3):
+        mine = WORDS[Y == k]
+        posterior = scipy.stats.gamma(2.0 + mine.sum(axis=0), scale=1 / (0.5 + len(mine)))
+        np.testing.assert_allclose(np.exp(c.density.log_rate[k]), posterior.mean(), rtol=1e-12)
+
+
+def test_poisson_takes_sparse_rows_and_keeps_large_rates():
+    x = scipy.sparse.csr_array(WORDS)
+    dense, sparse = jg.fit(jg.PoissonNB(), WORDS, Y), jg.fit(jg.PoissonNB(), x, Y)
+    np.testing.assert_allclose(sparse.density.log_rate, dense.density.log_rate, rtol=1e-12)
+    np.testing.assert_allclose(jg.log_likelihood(sparse, x), jg.log_likelihood(dense, WORDS), rtol=1e-12)
+    rates = np.array([[1e5, 2e5]], np.float32)
+    c = jg.Classifier(jnp.zeros(1, jnp.float32), jg.Poisson(jnp.log(rates)))
+    point = np.array([100_100.0, 199_000.0], np.float32)
+    expected = scipy.stats.poisson(np.exp(np.asarray(c.density.log_rate, float))).logpmf(point).sum()
+    np.testing.assert_allclose(jg.log_likelihood(c, point)[0], expected, atol=0.5)  # of terms of about a million
+
+
+def test_densities_of_discrete_families_sum_to_one():
+    values = np.array(list(itertools.product(range(2), range(4), range(3))))
+    mixed = jg.MixedNB(((jg.CategoricalNB((2, 3)), (0, 2)), (jg.CategoricalNB(4), (1,))))
+    for estimator in (jg.CategoricalNB((2, 4, 3)), mixed):
+        c = jg.fit(estimator, VALUES, Y)
+        np.testing.assert_allclose(np.exp(jg.log_likelihood(c, values)).sum(axis=0), 1.0, rtol=1e-12)
+    counts = np.array(list(itertools.product(range(25), range(25))), float)
+    c = jg.fit(jg.PoissonNB(), WORDS[:, :2], Y)
+    np.testing.assert_allclose(np.exp(jg.log_likelihood(c, counts)).sum(axis=0), 1.0, rtol=1e-9)
+
+
+def test_an_unseen_category_is_impossible_without_smoothing():
+    c = jg.fit(jg.CategoricalNB(3, alpha=0.0), np.array([[0], [1], [2], [2]]), np.array([0, 0, 1, 1]))
+    np.testing.assert_array_equal(np.exp(c.density.log_probability), [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
+    np.testing.assert_array_equal(jg.log_posterior(c, np.array([[0], [2]])), [[0, -np.inf], [-np.inf, 0]])
+
+
+def test_a_mixture_of_families_is_each_of_them():
+    x = np.column_stack([RNG.normal(size=(40, 2)) + Y[:, None], WORDS[:, :2]])
+    gaussian, poisson = jg.LDA(), jg.PoissonNB()
+    c = jg.fit(jg.MixedNB(((poisson, (2, 3)), (gaussian, (1, 0)))), x, Y)
+    parts = [jg.log_likelihood(jg.fit(e, x[:, j], Y), x[:, j]) for e, j in ((poisson, [2, 3]), (gaussian, [1, 0]))]
+    np.testing.assert_allclose(jg.log_likelihood(c, x), sum(parts), rtol=1e-10)
+    np.testing.assert_allclose(jg.log_posterior(jg.to_linear(c), x), jg.log_posterior(c, x), atol=1e-10)
+
+
+def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
+    one = jg.fit(jg.QDA(), WORDS[:, :3], Y)
+    for columns in ((0, 1, 2), [0, 1, 2], np.arange(3), range(3)):
+        c = jg.fit(jg.MixedNB([(jg.QDA(), columns)]), WORDS[:, :3], Y)
+        np.testing.assert_allclose(jg.log_joint(c, WORDS[:, :3]), jg.log_joint(one, WORDS[:, :3]), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (1,)))), ValueError, "each in one group"),
+        (lambda: jg.MixedNB(((jg.LDA(), (0, 2)),)), ValueError, "each in one group"),
+        (lambda: jg.MixedNB(()), ValueError, "each in one group"),
+        (lambda: jg.MixedNB(((jg.LDA(), ()), (jg.PoissonNB(), (0,)))), ValueError, "no group empty"),
+        (lambda: jg.MixedNB((jg.LDA(), (0,))), TypeError, "pairs of a generative estimator"),
+        (lambda: jg.MixedNB(((jg.LogisticRegression(), (0,)),)), TypeError, "found LogisticRegression"),
+        (lambda: jg.fit(jg.MixedNB(((jg.LDA(), (0,)),)), WORDS, Y), ValueError, "x must have the 1 features"),
+        (
+            lambda: jg.fit(jg.MixedNB(((jg.PoissonNB(-1.0), range(5)),)), WORDS, Y),
+            ValueError,
+            "PoissonNB.alpha must be",
+        ),
+        (
+            lambda: jg.fit(jg.MixedNB(((jg.BernoulliNB(), (0,)), (jg.PoissonNB(), (1, 2, 3, 4)))), WORDS, Y),
+            ValueError,
+            "x must hold 0 or 1 in columns 0; finite counts, 0 or more in columns 1, 2, 3, 4; found",
+        ),
+        (
+            lambda: jg.fit(jg.MixedNB(((jg.QDA(ridge=0.0), (0, 1)),)), np.ones((4, 2)), np.array([0, 0, 1, 1])),
+            ValueError,
+            "columns 0, 1: .*singular",
+        ),
+        (lambda: jg.fit(jg.CategoricalNB(0), VALUES, Y), ValueError, "num_categories must be a positive integer"),
+        (lambda: jg.fit(jg.CategoricalNB((2, 4)), VALUES, Y), ValueError, "one entry for each of the 3 features"),
+        (lambda: jg.fit(jg.CategoricalNB(3), VALUES, Y), ValueError, r"num_categories=3; found 3"),
+        (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), VALUES + 0.5, Y), ValueError, r"categories 0 … m − 1"),
+        (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), -VALUES, Y), ValueError, "found -"),
+        (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), scipy.sparse.csr_array(VALUES), Y), TypeError, "must be dense"),
+        (lambda: jg.fit(jg.PoissonNB(), -WORDS, Y), ValueError, "finite counts"),
+        (lambda: jg.fit(jg.PoissonNB(exposure=-0.5), WORDS, Y), ValueError, "PoissonNB.exposure must be finite"),
+        (
+            lambda: jg.predict(jg.fit(jg.CategoricalNB((2, 4, 3)), VALUES, Y), np.array([[0, 4, 0]])),
+            ValueError,
+            r"found 4 at row 0, column 1",
+        ),
+    ],
+)
+def test_what_is_refused_and_why(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,122 @@
+"""Samples: their distribution against SciPy's and against the density itself, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+from registry import CASES, D, K
+
+import jaxgen as jg
+
+N = 20_000
+TOTAL = 7
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def fitted(case):
+    return jg.fit(case.estimator, *case.data(n=90))
+
+
+def total_of(c):
+    return TOTAL if getattr(c.density, "needs_total_count", False) else None
+
+
+def moments(case, c, k):
+    """Mean and covariance of class k, from the parameters."""
+    density = c.density
+    if isinstance(density, jg.Gaussian):
+        factor = np.asarray(density.cholesky)[k if density.cholesky.shape[0] > 1 else 0]
+        return density.mean[k], factor @ factor.T
+    if isinstance(density, jg.DiagonalGaussian):
+        return density.mean[k], np.diag(np.broadcast_to(np.asarray(density.scale), density.mean.shape)[k] ** 2)
+    if isinstance(density, jg.Bernoulli):
+        p = np.exp(density.log_present[k])
+        return p, np.diag(p * (1 - p))
+    if isinstance(density, jg.Multinomial):
+        p = np.exp(density.log_probability[k])
+        return TOTAL * p, TOTAL * (np.diag(p) - np.outer(p, p))
+    if isinstance(density, jg.Poisson):
+        rate = np.exp(density.log_rate[k])
+        return rate, np.diag(rate)
+    if isinstance(density, jg.Categorical):
+        tables = np.split(np.exp(density.log_probability[k]), np.cumsum(density.num_categories)[:-1])
+        mean = np.array([table @ np.arange(len(table)) for table in tables])
+        square = np.array([table @ np.arange(len(table)) ** 2 for table in tables])
+        return mean, np.diag(square - mean**2)
+    parts = [moments(case, jg.Classifier(c.log_prior, part), k) for part in density.densities]
+    order = np.argsort(np.concatenate(density.columns))
+    variance = np.concatenate([np.diag(covariance) for _, covariance in parts])
+    return np.concatenate([mean for mean, _ in parts])[order], np.diag(variance[order])
+
+
+@each_case
+def test_samples_have_the_moments_of_their_class(case):
+    c = fitted(case)
+    x, y = jg.sample(jax.random.key(1), c, N, total_count=total_of(c))
+    assert x.shape == (N, D)
+    assert x.dtype == jax.tree.leaves(c.density)[0].dtype
+    share = np.bincount(y, minlength=K) / N
+    np.testing.assert_allclose(share, np.exp(c.log_prior), atol=5 * np.sqrt(0.25 / N))
+    for k in range(K):
+        mine = np.asarray(x)[np.asarray(y) == k]
+        mean, covariance = moments(case, c, k)
+        deviation = np.sqrt(np.diag(covariance))
+        error = np.abs(mine.mean(axis=0) - mean) * np.sqrt(len(mine)) / np.maximum(deviation, 1e-12)
+        assert error.max() < 5, (case.name, k, error)
+        correlation = np.cov(mine.T) / np.outer(deviation, deviation)
+        np.testing.assert_allclose(correlation, covariance / np.outer(deviation, deviation), atol=0.15)
+    # Every sample lies in the domain of its own classifier.
+    assert np.isfinite(jg.log_evidence(c, x[:50])).all()
+
+
+def test_gaussian_samples_pass_a_test_of_their_distribution():
+    mean, factor = jnp.array([[1.0, -2.0]]), jnp.array([[[2.0, 0.0], [1.5, 0.5]]])
+    x, _ = jg.sample(jax.random.key(3), jg.Classifier(jnp.zeros(1), jg.Gaussian(mean, factor)), 5_000)
+    for direction in (np.array([1.0, 0.0]), np.array([0.0, 1.0]), np.array([1.0, -1.0])):
+        spread = np.linalg.norm(np.asarray(factor[0]).T @ direction)
+        normal = scipy.stats.norm(np.asarray(mean[0]) @ direction, spread)
+        assert scipy.stats.kstest(np.asarray(x) @ direction, normal.cdf).pvalue > 1e-3
+
+
+def test_poisson_and_categorical_samples_have_their_frequencies():
+    poisson = jg.Classifier(jnp.zeros(1), jg.Poisson(jnp.log(jnp.array([[3.5]]))))
+    x = np.asarray(jg.sample(jax.random.key(0), poisson, 5_000)[0])[:, 0]
+    seen = np.bincount(np.minimum(x, 9).astype(int), minlength=10)
+    expected = np.append(scipy.stats.poisson(3.5).pmf(np.arange(9)), scipy.stats.poisson(3.5).sf(8))
+    assert scipy.stats.chisquare(seen, 5_000 * expected).pvalue > 1e-3
+    tables = np.array([0.2, 0.8, 0.5, 0.1, 0.4])
+    categorical = jg.Classifier(jnp.zeros(1), jg.Categorical(jnp.log(jnp.array([tables])), (2, 3)))
+    x = np.asarray(jg.sample(jax.random.key(0), categorical, 5_000)[0]).astype(int)
+    for column, table in ((0, tables[:2]), (1, tables[2:])):
+        assert scipy.stats.chisquare(np.bincount(x[:, column]), 5_000 * table).pvalue > 1e-3
+
+
+@each_case
+def test_given_classes_are_kept_and_jit_changes_nothing(case):
+    c, y = fitted(case), np.array([2, 0, 1, 1, 0])
+    draw = jax.jit(jg.sample, static_argnums=2)
+    x, same = jg.sample(jax.random.key(5), c, 5, y=y, total_count=total_of(c))
+    np.testing.assert_array_equal(same, y)
+    np.testing.assert_array_equal(draw(jax.random.key(5), c, 5, y=y, total_count=total_of(c))[0], x)
+    if total_of(c):
+        totals = np.arange(5)
+        np.testing.assert_array_equal(jg.sample(jax.random.key(5), c, 5, total_count=totals)[0].sum(axis=1), totals)
+
+
+def test_what_is_refused_and_why():
+    key, x, y = jax.random.key(0), np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1])
+    gaussian, words = jg.fit(jg.LDA(ridge=1.0), x, y), jg.fit(jg.MultinomialNB(), x, y)
+    for arguments, keywords, error, message in (
+        ((gaussian, 0), {}, ValueError, "n must be a positive integer"),
+        ((gaussian, 3), {"y": np.array([0, 1])}, ValueError, r"y must have shape \(3,\); found \(2,\)"),
+        ((gaussian, 2), {"y": np.array([0, 2])}, ValueError, "y must be 0 to 1; found 2"),
+        ((gaussian, 2), {"y": np.array([0.0, 1.0])}, TypeError, "y must be integers; found float64"),
+        ((gaussian, 2), {"total_count": 3}, ValueError, "for no other family; found one for DiagonalG|for Gaussian"),
+        ((words, 2), {}, ValueError, "total_count must be given for the multinomial"),
+        ((words, 2), {"total_count": np.array([3, -1])}, ValueError, "total_count must be 0 or more; found -1"),
+        ((jg.to_linear(gaussian), 2), {}, TypeError, "sample needs a generative classifier"),
+        ((jg.fit(jg.BernoulliNB(binarize=0.5), x, y), 2), {}, TypeError, "no density to sample"),
+    ):
+        with pytest.raises(error, match=message):
+            jg.sample(key, *arguments, **keywords)
