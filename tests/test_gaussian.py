@@ -115,10 +115,9 @@ def test_float32_posteriors_at_a_mean_of_ten_thousand(covariance, shared):
 
 
 @each_form
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_digits_with_its_constant_pixels(covariance, shared, dtype):
+def test_digits_with_its_constant_pixels(covariance, shared):
     x, y = load_digits(return_X_y=True)
-    c = jg.fit(jg.GDA(covariance, shared=shared), x.astype(dtype), y)
+    c = jg.fit(jg.GDA(covariance, shared=shared), x.astype(np.float32), y)
     assert np.isfinite(jg.log_evidence(c, x)).all()
     assert np.mean(jg.predict(c, x) == y) > 0.85
 
