@@ -1,5 +1,8 @@
 """Samples: their distribution against SciPy's and against the density itself, and what is refused."""
 
+import json
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,8 @@ import scipy.stats
 from registry import CASES, D, K
 
 import jaxgen as jg
+from benchmarks import __main__ as command
+from benchmarks import samples
 
 N = 20_000
 TOTAL = 7
@@ -102,6 +107,17 @@ def test_given_classes_are_kept_and_jit_changes_nothing(case):
     if total_of(c):
         totals = np.arange(5)
         np.testing.assert_array_equal(jg.sample(jax.random.key(5), c, 5, total_count=totals)[0].sum(axis=1), totals)
+
+
+def test_the_command_draws_digits_that_are_recognised(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "samples", "--out", str(tmp_path)])
+    monkeypatch.setattr(samples, "EACH", 20)
+    assert command.main() == 0
+    assert "QDA: a covariance for each digit" in capsys.readouterr().out
+    recognised = json.loads((tmp_path / "samples.json").read_text())["recognised"]
+    assert len(recognised) == 1 + len(samples.MODELS)
+    assert min(recognised.values()) > 0.7
+    assert (tmp_path / "samples.png").stat().st_size > 20_000
 
 
 def test_what_is_refused_and_why():
