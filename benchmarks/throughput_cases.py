@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from benchmarks import logistic_jobs
+from benchmarks import fold_jobs, logistic_jobs
 from benchmarks.jobs import fit, many_fits, new_process, score
 from benchmarks.workloads import Data, Job, Sizes, gaussian, images, text
 
@@ -119,4 +119,5 @@ CASES = [
     Case("new process, LDA on digits", 0.8, 1e-3, partial(new_process, cached=False)),
     Case("new process, with the cache", 1, 1e-3, partial(new_process, cached=True)),
     *(Case(*case) for case in logistic_jobs.CASES),
+    *(Case(*case) for case in fold_jobs.CASES),
 ]

@@ -16,6 +16,7 @@ from jaxgen.minibatches import train_batches
 from jaxgen.mixed import Mixed, MixedNB
 from jaxgen.multinomial import Multinomial, MultinomialNB
 from jaxgen.poisson import Poisson, PoissonNB
+from jaxgen.resampling import CrossValidation, cross_validate
 from jaxgen.sampling import sample
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "CategoricalNB",
     "Classifier",
     "ComplementNB",
+    "CrossValidation",
     "DiagonalGaussian",
     "Gaussian",
     "GaussianNB",
@@ -41,6 +43,7 @@ __all__ = [
     "Poisson",
     "PoissonNB",
     "Report",
+    "cross_validate",
     "enable_compilation_cache",
     "estimate",
     "fit",

@@ -128,8 +128,8 @@ def check_points(x: Any, num_features: int, *, sparse: bool = False) -> Any:
     x = as_rows(x, sparse=sparse)
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
         raise ValueError(
-            f"x must have shape ({num_features},) or (n, {num_features}), the features of the classifier; found "
-            f"{x.shape}. Give the columns that it was fitted to, and jax.vmap over further axes."
+            f"x must have shape ({num_features},) or (n, {num_features}), the features that were fitted to; found "
+            f"{x.shape}. Give those columns, and jax.vmap over further axes."
         )
     return x
 

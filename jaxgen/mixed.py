@@ -148,12 +148,20 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def __post_init__(self) -> None:
         """Check the parts."""
-        object.__setattr__(self, "parts", _check_parts(self.parts))
-
-    @property
-    def estimators(self) -> tuple[GenerativeEstimator[Any, Any], ...]:
-        """The families."""
-        return tuple(estimator for estimator, _ in self.parts)
+        shape = "pairs of a generative estimator and its columns, such as ((LDA(), (0, 1)), (BernoulliNB(), (2,)))"
+        try:
+            parts = tuple((estimator, tuple(int(np.asarray(j)) for j in group)) for estimator, group in self.parts)
+        except (TypeError, ValueError):
+            raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
+        if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
+            raise TypeError(f"MixedNB takes {shape}; found {', '.join(type(e).__name__ for e, _ in parts)}.")
+        columns = [group for _, group in parts]
+        named = sorted(j for group in columns for j in group)
+        if not parts or named != list(range(len(named))) or not all(columns):
+            raise ValueError(
+                f"the columns of MixedNB must be 0 … d − 1, each in one group, and no group empty; found {columns}."
+            )
+        object.__setattr__(self, "parts", parts)
 
     @property
     def columns(self) -> tuple[Columns, ...]:
@@ -162,7 +170,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
         """Hyperparameters of all families, and the structure."""
-        return (self.estimators, self.prior_alpha), self.columns
+        return (tuple(estimator for estimator, _ in self.parts), self.prior_alpha), self.columns
 
     @classmethod
     def tree_unflatten(cls, columns: Any, children: Any) -> MixedNB:
@@ -176,16 +184,16 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
     @property
     def domain(self) -> Domain:
         """Those of the groups."""
-        return _domain(tuple(estimator.domain for estimator in self.estimators), self.columns)
+        return _domain(tuple(estimator.domain for estimator, _ in self.parts), self.columns)
 
     @property
     def sorts_by_class(self) -> bool:
         """Whether one of the families does."""
-        return any(estimator.sorts_by_class for estimator in self.estimators)
+        return any(estimator.sorts_by_class for estimator, _ in self.parts)
 
     def check(self) -> None:
         """Raise for a hyperparameter of a family that is out of range."""
-        for estimator in self.estimators:
+        for estimator, _ in self.parts:
             estimator.check()
         super().check()
 
@@ -204,8 +212,8 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Whether these are the statistics of these families."""
         return (
             isinstance(statistics, MixedStatistics)
-            and len(statistics.parts) == len(self.estimators)
-            and all(e.accepts(part) for e, part in zip(self.estimators, statistics.parts, strict=True))
+            and len(statistics.parts) == len(self.parts)
+            and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
         )
 
     def summarise(self, x: Float[Array, "n d"], labels: Labels) -> MixedStatistics:
@@ -217,32 +225,15 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """The density of each group."""
         # The class weights of all are the same, but for the NaN that says that a value of any group was bad.
         parts = (dataclasses.replace(part, class_weight=statistics.class_weight) for part in statistics.parts)
-        densities = (estimator.density(part) for estimator, part in zip(self.estimators, parts, strict=True))
+        densities = (estimator.density(part) for (estimator, _), part in zip(self.parts, parts, strict=True))
         return Mixed(tuple(densities), self.columns)
 
     def explain(self, density: Mixed) -> str:
         """What the family says whose density is not finite."""
-        for estimator, part, group in zip(self.estimators, density.densities, self.columns, strict=True):
+        for (estimator, group), part in zip(self.parts, density.densities, strict=True):
             if any(not (np.asarray(leaf) < np.inf).all() for leaf in jax.tree.leaves(part)):
                 return f"columns {', '.join(map(str, group))}: {estimator.explain(part)}"
         return super().explain(density)
-
-
-def _check_parts(parts: Any) -> tuple[tuple[GenerativeEstimator[Any, Any], Columns], ...]:
-    shape = "pairs of a generative estimator and its columns, such as ((GaussianNB(), (0, 1)), (BernoulliNB(), (2,)))"
-    try:
-        checked = tuple((estimator, tuple(int(np.asarray(j)) for j in group)) for estimator, group in parts)
-    except (TypeError, ValueError):
-        raise TypeError(f"MixedNB takes {shape}; found {parts!r}.") from None
-    if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in checked):
-        raise TypeError(f"MixedNB takes {shape}; found {', '.join(type(e).__name__ for e, _ in checked)}.")
-    columns = [group for _, group in checked]
-    named = sorted(j for group in columns for j in group)
-    if not checked or named != list(range(len(named))) or not all(columns):
-        raise ValueError(
-            f"the columns of MixedNB must be 0 … d − 1, each in one group, and no group empty; found {columns}."
-        )
-    return checked
 
 
 @cache

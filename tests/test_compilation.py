@@ -73,6 +73,8 @@ def programs(case):
     yield "subtract", jg.subtract, (statistics, statistics)
     for verb in (jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict):
         yield verb.__name__, verb, (c, x)
+    total = 5 if getattr(c.density, "needs_total_count", False) else None
+    yield "sample", lambda key, c: jg.sample(key, c, 7, total_count=total), (jax.random.PRNGKey(0), c)
     if case.linear:
         yield "to_linear", jg.to_linear, (c,)
     yield "gradient", jax.grad(lambda x: jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, y), x))), (x,)
