@@ -96,6 +96,11 @@ def test_every_public_function_lowers_for_every_platform(case):
         lower(*program)
 
 
+def test_complement_naive_bayes_lowers_for_every_platform():
+    x, y = np.ones((6, 2), np.float32), np.arange(6) % 2
+    lower("fit", lambda x: jg.fit(jg.ComplementNB(), x, y), (x,))
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_training_lowers_for_every_platform(classes):
     x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
