@@ -7,9 +7,10 @@ from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood,
 from jaxgen.compilation_cache import enable_compilation_cache
 from jaxgen.complement import ComplementNB
 from jaxgen.containers import pad_rows
+from jaxgen.discriminant import GDA, LDA, QDA, GaussianNB
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit, merge, subtract
-from jaxgen.gaussian import GDA, LDA, QDA, DiagonalGaussian, Gaussian, GaussianNB
+from jaxgen.gaussian import DiagonalGaussian, Gaussian
 from jaxgen.linear import LinearClassifier, to_linear
 from jaxgen.logistic import LogisticRegression, Report, train
 from jaxgen.minibatches import train_batches

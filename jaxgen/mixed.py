@@ -201,10 +201,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Raise for features that are in no group, or groups without their features."""
         wanted = sum(len(group) for group in self.columns)
         if wanted != num_features:
-            raise ValueError(
-                f"x must have the {wanted} features that the columns of MixedNB name; found {num_features}. Give every "
-                "column to one family."
-            )
+            raise ValueError(f"x must have the {wanted} features that MixedNB has families for; found {num_features}.")
         for estimator, group in self.parts:
             estimator.check_features(len(group))
 
@@ -239,18 +236,12 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 @cache
 def _domain(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Domain:
     """Each column's own; the same object for the same groups, as programs are kept by it."""
-    order = np.argsort(np.concatenate(columns))
+    order, groups = np.argsort(np.concatenate(columns)), list(zip(domains, columns, strict=True))
 
     def contains(x: Any) -> Any:
-        library = np if isinstance(x, np.ndarray) else jnp
-        tests = [domain.contains(x[..., np.array(group)]) for domain, group in zip(domains, columns, strict=True)]
-        return library.concatenate(tests, axis=-1)[..., order]
+        tests = [domain.contains(x[..., np.array(group)]) for domain, group in groups]
+        return (np if isinstance(x, np.ndarray) else jnp).concatenate(tests, axis=-1)[..., order]
 
-    named = (
-        f"{domain.expected} in columns {', '.join(map(str, group))}"
-        for domain, group in zip(domains, columns, strict=True)
-    )
+    expected = "; ".join(f"{domain.expected} in columns {', '.join(map(str, group))}" for domain, group in groups)
     remedies = dict.fromkeys(domain.remedy for domain in domains if domain.remedy)
-    return Domain(
-        contains, "; ".join(named), " ".join(remedies), shows=all(domain.shows for domain in domains), adds=False
-    )
+    return Domain(contains, expected, " ".join(remedies), shows=all(domain.shows for domain in domains), adds=False)
