@@ -139,7 +139,9 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
 
     one = jnp.ones_like(value)
     begin = _Trial(one, one, 0 * one, jnp.inf * one, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
-    return lax.while_loop(unfinished, attempt, begin).tried
+    end = lax.while_loop(unfinished, attempt, begin)
+    # Where the trials are used up: on the way to a slope that is still downwards a convex loss has only fallen.
+    return jnp.where(end.good, end.tried, end.short)
 
 
 def _rounding(value: Array) -> float:
