@@ -78,22 +78,26 @@ def cross_validate(
     """
     if inputs.is_traced(x, y, sample_weight):
         raise TypeError("cross_validate deals concrete rows out to folds; found x, y or sample_weight under a trace.")
+    data: Any = x
+    x = data.tocsr() if hasattr(data, "tocsr") else inputs.as_array("x", data)
     y = np.asarray(inputs.as_array("y", y))
     if y.ndim != 1 or len(y) != x.shape[0]:
         raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
-    num_classes = num_classes or int(np.max(y, initial=0)) + 1
+    num_classes = int(np.max(y, initial=0)) + 1 if num_classes is None else num_classes
     weight = None if sample_weight is None else np.asarray(inputs.check_weight(len(y), sample_weight))
-    data: Any = x.tocsr() if hasattr(x, "tocsr") else x  # pyright: ignore[reportAttributeAccessIssue]
     fold = _fold_of_rows(folds, y)
-    rows = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
 
     def part(of: np.ndarray) -> tuple[Any, Any, Any]:
-        return data[of], y[of], None if weight is None else weight[of]
+        return x[of], y[of], None if weight is None else weight[of]
 
+    parts = [part(fold == f) for f in range(int(fold.max()) + 1)]
+    if isinstance(estimator, GenerativeEstimator):
+        classifiers = _by_merging(estimator, parts, num_classes)
+    else:
+        rests = (part(fold != f) for f in range(len(parts)))
+        classifiers = (fit(estimator, a, b, num_classes=num_classes, sample_weight=w) for a, b, w in rests)
     results = []
-    parts = [part(of) for of in rows]
-    for f, classifier in enumerate(_classifiers(estimator, parts, num_classes)):
-        held_x, held_y, held_weight = parts[f]
+    for (held_x, held_y, held_weight), classifier in zip(parts, classifiers, strict=True):
         posterior = log_posterior(classifier, held_x)
         results.append(
             (
@@ -105,14 +109,10 @@ def cross_validate(
     return CrossValidation(jnp.stack(accuracy), jnp.stack(log_loss))
 
 
-def _classifiers(estimator: Any, parts: list[tuple[Any, Any, Any]], num_classes: int) -> Iterator[Any]:
+def _by_merging(
+    estimator: GenerativeEstimator[Any, Any], parts: list[tuple[Any, Any, Any]], num_classes: int
+) -> Iterator[Any]:
     """The classifier of all parts but one, for each."""
-    if not isinstance(estimator, GenerativeEstimator):
-        for f in range(len(parts)):
-            x, y, weight = zip(*(part for g, part in enumerate(parts) if g != f), strict=True)
-            weights = None if weight[0] is None else np.concatenate(weight)
-            yield fit(estimator, _stack(x), np.concatenate(y), num_classes=num_classes, sample_weight=weights)
-        return
     statistics = []
     for f, (x, y, weight) in enumerate(parts):
         try:
@@ -124,14 +124,6 @@ def _classifiers(estimator: Any, parts: list[tuple[Any, Any, Any]], num_classes:
     for first, second in zip(before, after, strict=True):
         both = [each for each in (first, second) if each is not None]
         yield estimate(estimator, merge(*both) if len(both) == 2 else both[0])
-
-
-def _stack(parts: tuple[Any, ...]) -> Any:
-    if hasattr(parts[0], "tocsr"):
-        from scipy.sparse import vstack
-
-        return vstack(parts)
-    return np.concatenate([np.asarray(part) for part in parts])
 
 
 def _fold_of_rows(folds: Any, y: np.ndarray) -> np.ndarray:
