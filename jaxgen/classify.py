@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 class Density(Protocol):
     """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
 
-    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `prepared(likelihood=…)`,
-    the same density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and
-    what `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
+    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
+    total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
+    `prepared(likelihood=…)`, the same density with what all rows need computed once; and with `takes_sparse = True`, x
+    may be `SparseRows`, and what `prepared` returns has `projection(likelihood=…)`, the scores in two steps
+    (`jaxgen.compressed.Projection`).
     """
 
     @property
@@ -53,14 +55,6 @@ class Density(Protocol):
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores where they are linear in x; None where they are not."""
-        ...
-
-
-class Sampled(Density, Protocol):
-    """A density that can be drawn from; with `needs_total_count = True`, given the total of each x."""
-
-    def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"] | None) -> Float[Array, "n d"]:
-        """One draw from the density of each class in y."""
         ...
 
 

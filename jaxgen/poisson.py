@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -104,13 +104,10 @@ class PoissonNB(CountingEstimator[Poisson]):
 
     def density(self, statistics: Counts) -> Poisson:
         """Smoothed rates."""
-        events = statistics.count + nonnegative_or_nan(self.alpha, _dtype(statistics))
-        rows = statistics.class_weight.value[:, None] + nonnegative_or_nan(self.exposure, _dtype(statistics))
+        count, weight = statistics.count, statistics.class_weight.value[:, None]
+        events = count + nonnegative_or_nan(self.alpha, count.dtype)
+        rows = weight + nonnegative_or_nan(self.exposure, count.dtype)
         return Poisson(safe_log(safe_divide(events, rows, 1.0)))
-
-
-def _dtype(statistics: Counts) -> Any:
-    return statistics.feature_sum.high.dtype
 
 
 # −Σ_j log x_j!
