@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 SEED = 0
 SIZES = 10
+LOOPED = 2  # splits of each point that a loop of scikit-learn and NumPy goes through too
 SIGNIFICANT = 0.05
 TOLERANCE = 1e-4  # of logistic regression: a smaller one changes no prediction
 REGIMES = {
@@ -80,9 +81,7 @@ def sample_sizes(table: Table, most: int) -> list[int]:
     return sorted({round(m) for m in np.geomspace(least, most, SIZES)})
 
 
-def run(
-    out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False, looped: int = 2, seed: int = SEED
-) -> None:
+def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False) -> None:
     """Draw the curves of every table, say who wins where, and write JSON and pictures.
 
     Args:
@@ -91,12 +90,10 @@ def run(
         splits: at each size.
         l2: penalty of logistic regression.
         pair: leave out the models that stand beside the pair.
-        looped: splits of each point that a loop of scikit-learn and NumPy goes through too; 0 for none.
-        seed: of the splits.
     """
     console = wide_console(118)
     programs = Programs()
-    drawn = {table.name: Splits.of(len(table.x), splits, seed) for table in tables}
+    drawn = {table.name: Splits.of(len(table.x), splits, SEED) for table in tables}
     chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
     plan = [
         Task(model, table, drawn[table.name], m)
@@ -115,10 +112,10 @@ def run(
             progress.advance(bar)
         bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
         checks = []
-        for task in plan if looped else []:
+        for task in plan:
             which = chosen[task.table.name].index(task.model)
             if which < 2:
-                by_loop = loop.run(task, min(looped, splits), l2=l2 if which else None)
+                by_loop = loop.run(task, min(LOOPED, splits), l2=l2 if which else None)
                 checks.append((by_loop, results[task.table.name, task.model.name][task.m].outcome.wrong))
             progress.advance(bar)
     about = environment()
@@ -127,9 +124,9 @@ def run(
         "environment": about,
         "splits": splits,
         "l2": l2,
-        "seed": seed,
+        "seed": SEED,
         "compile_seconds": compile_seconds,
-        "loop": _compare(checks, splits) if checks else None,
+        "loop": _compare(checks, splits),
         "tables": records,
     }
     save_json(record, out / "curves.json")
@@ -145,15 +142,14 @@ def run(
         f"logistic regression with l2 = {l2:g}",
         highlight=False,
     )
-    if checks:
-        by_loop = record["loop"]
-        console.print(
-            f"A loop of scikit-learn and NumPy, timed on {min(looped, splits)} splits a point, would take "
-            f"{by_loop['seconds']:,.0f} s: {by_loop['seconds'] / (seconds + compile_seconds):.1f} times as long, and "
-            f"{by_loop['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
-            f"{by_loop['disagreement']:.2%} of the rows, its mean error is higher by {by_loop['excess']:+.4f}.",
-            highlight=False,
-        )
+    by_loop = record["loop"]
+    console.print(
+        f"A loop of scikit-learn and NumPy, timed on {min(LOOPED, splits)} splits a point, would take "
+        f"{by_loop['seconds']:,.0f} s: {by_loop['seconds'] / (seconds + compile_seconds):.1f} times as long, and "
+        f"{by_loop['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
+        f"{by_loop['disagreement']:.2%} of the rows, its mean error is higher by {by_loop['excess']:+.4f}.",
+        highlight=False,
+    )
     console.print(describe(about), highlight=False)
     console.print(f"Written to {out}: curves.json, curves.png and curves-*.png", highlight=False)
 

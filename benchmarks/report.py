@@ -113,14 +113,13 @@ def _curves(record: dict[str, Any]) -> str:
         f"mean curves cross in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and compiling all "
         f"programs {record['compile_seconds']:.0f} s."
     )
-    if record["loop"]:
-        caption += (
-            f" A loop of scikit-learn and NumPy would take {record['loop']['seconds']:,.0f} s, by its time for two "
-            f"splits a point: {record['loop']['seconds'] / seconds:.1f} times as long, or "
-            f"{record['loop']['seconds'] / (seconds + record['compile_seconds']):.1f} with the compiling. It predicts "
-            f"another class for {record['loop']['disagreement']:.1%} of the rows: its logistic regression stops short "
-            "of the optimum."
-        )
+    by_loop = record["loop"]
+    caption += (
+        f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for two splits a "
+        f"point: {by_loop['seconds'] / seconds:.1f} times as long, or "
+        f"{by_loop['seconds'] / (seconds + record['compile_seconds']):.1f} with the compiling. It predicts another "
+        f"class for {by_loop['disagreement']:.1%} of the rows."
+    )
     return _table(header, rows) + "\n\n" + caption
 
 
