@@ -14,7 +14,7 @@ from jax.scipy.special import gammaln
 
 from jaxgen import inputs
 from jaxgen.compressed import Projection
-from jaxgen.numerics import drop_impossible
+from jaxgen.numerics import drop_impossible, matmul
 from jaxgen.sparse import SparseRows, product, row_sum
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from jaxgen.inputs import Domain
+    from jaxgen.missing import PartialRows
 
 
 class Affine(NamedTuple):
@@ -34,6 +35,7 @@ class Affine(NamedTuple):
         weights: what one more of a feature adds, (d, K); 0 in place of −∞.
         present: log p as it was given, (K, d).
         absent: log q as it was given, (K, d), where it was.
+        empty: what x = 0 scores as it was given, (K, d), where it was.
         may_be_impossible: whether any of those is −∞.
     """
 
@@ -41,6 +43,7 @@ class Affine(NamedTuple):
     weights: Float[Array, "d classes"]
     present: Float[Array, "classes d"]
     absent: Float[Array, "classes d"] | None
+    empty: Float[Array, "classes d"] | None
     may_be_impossible: Bool[Array, ""]
 
     @classmethod
@@ -65,7 +68,7 @@ class Affine(NamedTuple):
             impossible |= jnp.any(jnp.isneginf(absent))
         if not likelihood:
             constant, weights = constant - constant[:1], weights - weights[:1]
-        return cls(constant, weights.T, present, absent, impossible)
+        return cls(constant, weights.T, present, absent, empty, impossible)
 
     @property
     def always(self) -> Float[Array, " classes"]:
@@ -77,6 +80,15 @@ class Affine(NamedTuple):
         """How many impossible events one more of a feature adds or takes away."""
         never = _impossible(self.present)
         return (never if self.absent is None else never - _impossible(self.absent)).T
+
+    def marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The scores of the observed features of rows, with `likelihood`."""
+        without = self.absent if self.empty is None else self.empty
+        without = jnp.zeros_like(self.present) if without is None else without
+        total = matmul(x.mask, drop_impossible(without).T) + product(x.values, self.weights)
+        return self._unless_impossible(
+            total, lambda: matmul(x.mask, _impossible(without).T) + product(x.values, self.never)
+        )
 
     def __call__(self, x: Array | SparseRows) -> Float[Array, "n classes"]:
         """The scores of rows."""
@@ -91,10 +103,13 @@ class Affine(NamedTuple):
             weighted: x times the weights.
             impossible: makes x times `never`; called where that is not zero anyway.
         """
-        total = self.constant[None] + weighted
+        return self._unless_impossible(self.constant[None] + weighted, lambda: self.always[None] + impossible())
+
+    def _unless_impossible(self, total: Array, impossible: Callable[[], Array]) -> Array:
+        """The scores; −∞ where the number of impossible events is not zero."""
         happened = lax.cond(
             self.may_be_impossible,
-            lambda: lax.stop_gradient(self.always[None] + impossible()) > 0,
+            lambda: lax.stop_gradient(impossible()) > 0,
             lambda: jnp.zeros(total.shape, bool),
         )
         return jnp.where(happened, -jnp.inf, total)
@@ -136,9 +151,17 @@ class PreparedDensity:
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         scores = self.scores(x)
-        if self.coefficient is None:
-            return scores
-        return scores + self.coefficient.of_sums(*(row_sum(term, x) for term in self.coefficient.terms))[:, None]
+        return scores if self.coefficient is None else scores + self._coefficient(x)
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats."""
+        x = x.map(self.features)
+        scores = self.affine.marginal(x)
+        return scores if self.coefficient is None else scores + self._coefficient(x.values)
+
+    def _coefficient(self, x: Any) -> Float[Array, "n 1"]:
+        assert self.coefficient is not None
+        return self.coefficient.of_sums(*(row_sum(term, x) for term in self.coefficient.terms))[:, None]
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without a coefficient that is common to all classes."""

@@ -18,7 +18,9 @@ from jaxgen import inputs
 from jaxgen.affine import Affine, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts
-from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import safe_divide, safe_log
+from jaxgen.rising import log_dirichlet_evidence
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -69,9 +71,20 @@ class Bernoulli:
         """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
         return self.prepared(likelihood=True).log_likelihood(x)
 
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        return self.prepared(likelihood=True).log_marginal(x)
+
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)
+
+    @property
+    def mean(self) -> Float[Array, "classes d"]:
+        """φ, where x is presence itself."""
+        if self.binarize is not None:
+            raise TypeError(f"what x was before binarize={self.binarize} has no mean; fit x > {self.binarize} instead.")
+        return jnp.exp(self.log_present)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
@@ -89,20 +102,22 @@ class Bernoulli:
         return (self.log_present - self.log_absent).T, jnp.sum(self.log_absent, axis=-1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("binarize",))
+@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "beta", "prior_alpha"), meta_fields=("binarize",))
 @dataclass(frozen=True)
 class BernoulliNB(CountingEstimator[Bernoulli]):
     """Bernoulli naive Bayes with additive smoothing.
 
-        φ_kj = (N_kj + alpha) / (N_k + 2·alpha)
+        φ_kj = (N_kj + alpha) / (N_k + alpha + beta)
 
-    where N_kj counts the rows of class k that contain word j (COMP 5212, lecture 7; CS229 notes, section 4.2.1). A
-    class without data has φ = ½, the limit alpha → 0⁺.
+    where N_kj counts the rows of class k that contain word j (COMP 5212, lecture 7; CS229 notes, section 4.2.1): the
+    posterior mean under Beta(alpha, beta). A class without data or prior has φ = ½, the limit alpha → 0⁺.
 
     Attributes:
-        alpha: pseudo-count of each outcome; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which
-            an event that was never seen is impossible (−inf).
+        alpha: pseudo-count of presence: one number, one for each feature (d,), or what broadcasts to (K, d). 1 is
+            Laplace's rule, 0 the exact maximum likelihood estimate, under which an event that was never seen is
+            impossible (−inf).
         binarize: count x > binarize as present; None requires x to be 0 or 1. For sparse rows 0 or more.
+        beta: pseudo-count of absence, as alpha; None for alpha.
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -114,8 +129,9 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
     """
 
     binary = True
-    alpha: Array | float = 1.0
+    alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
     binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+    beta: Array | float | None = dataclasses.field(default=None, metadata={"table": True})
 
     @property
     def domain(self) -> Domain:
@@ -136,11 +152,9 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
     def density(self, statistics: Counts) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
-        absent = statistics.class_weight.reshape(-1, 1).subtract(statistics.feature_sum).value
-        present = statistics.count
-        alpha = nonnegative_or_nan(self.alpha, present.dtype)
-        total = statistics.class_weight.value[:, None] + 2 * alpha
-        phi, complement = (safe_divide(count + alpha, total, 0.5) for count in (present, absent))
+        (present, absent), (alpha, beta) = self._outcomes(statistics)
+        total = statistics.weight.value + (alpha + beta)
+        phi, complement = (safe_divide(count, total, 0.5) for count in (present + alpha, absent + beta))
         # Both logs come from the smaller share: of a million words that are hardly ever present, the rounding of 1 − φ
         # would add up to many nats.
         likely = phi > complement
@@ -148,6 +162,23 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         log_rare, log_other = safe_log(rare), jnp.log1p(-rare)
         log_present, log_absent = (jnp.where(each, log_other, log_rare) for each in (likely, ~likely))
         return Bernoulli(log_present, log_absent, self.binarize)
+
+    def predictive(self, statistics: Counts) -> Bernoulli:
+        """The density, whose φ are posterior means: a Bernoulli is linear in φ."""
+        return self.density(statistics)
+
+    def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
+        """log Π_kj B(N_kj + alpha, N_k − N_kj + beta) / B(alpha, beta), in nats."""
+        counts, pseudo_counts = self._outcomes(statistics)
+        pseudo_counts = (jnp.broadcast_to(each, counts[0].shape) for each in pseudo_counts)
+        counts, pseudo_counts = (jnp.stack([*both], axis=-1) for both in (counts, pseudo_counts))
+        return jnp.sum(log_dirichlet_evidence(pseudo_counts, counts))
+
+    def _outcomes(self, statistics: Counts) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """How often each feature was present and absent, and the pseudo-counts of both."""
+        present, absent = statistics.count, statistics.weight.subtract(statistics.feature_sum).value
+        alpha = self.pseudo_count("alpha", present)
+        return (present, absent), (alpha, alpha if self.beta is None else self.pseudo_count("beta", present))
 
 
 def _domain(binarize: float | None) -> Domain:
@@ -157,8 +188,8 @@ def _domain(binarize: float | None) -> Domain:
 def _binarize(x: Any, *, threshold: float | None) -> Any:
     if threshold is None:
         return x
-    if isinstance(x, (SparseRows, CompressedRows)):
-        if threshold < 0:
+    if isinstance(x, (SparseRows, CompressedRows, PartialRows)):
+        if threshold < 0 and not isinstance(x, PartialRows):
             raise ValueError(
                 "BernoulliNB.binarize must be 0 or more for sparse rows, whose zeros are absent words; found "
                 f"{threshold}. Raise it, or give dense rows."

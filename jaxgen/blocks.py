@@ -48,42 +48,43 @@ def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:
     """
     n = jax.tree.leaves(data)[0].shape[0]
     block = min(block, n)
+    first = n % block or block
     # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
-    step = jax.checkpoint(lambda position: summarise(position, *_slice(data, position, block)))
-    # The carry starts from the first block: zeros would not carry the sharding of the data inside shard_map.
-    total = step(jnp.asarray(0, jnp.int32))
-    whole = n // block
-    if whole > 1:
-        positions = block * jnp.arange(1, whole, dtype=jnp.int32)
-        total, _ = lax.scan(lambda total, position: (total.merge(step(position)), None), total, positions)
-    if n % block:
-        rest = summarise(jnp.asarray(whole * block, jnp.int32), *_slice(data, whole * block, n % block))
-        total = total.merge(rest)
+    step = jax.checkpoint(lambda position, rows: summarise(position, *_slice(data, position, rows)), static_argnums=1)
+    # The carry starts from the first block, which may be short: zeros would not carry the sharding of the data inside
+    # shard_map. A short last block would not wait for the others, see `map_rows`.
+    total = step(jnp.asarray(0, jnp.int32), first)
+    if n > first:
+        positions = jnp.arange(first, n, block, dtype=jnp.int32)
+        total, _ = lax.scan(lambda total, position: (total.merge(step(position, block)), None), total, positions)
     return total
 
 
-def map_rows(function: Callable[[Array], tuple[Array, Array]], x: Array, *, block: int) -> tuple[Array, Array]:
+def map_rows(function: Callable[[Any], tuple[Array, Array]], x: Any, *, block: int) -> tuple[Array, Array]:
     """`function(x)` computed in blocks of rows.
 
     Args:
         function: from a block of rows to an array with one entry a row, and a flag.
-        x: the rows.
+        x: the rows, a pytree of arrays that share their leading axis.
         block: rows of a block, at most.
 
     Returns:
         One entry a row, and whether any flag was raised.
     """
-    n = x.shape[0]
+    n = jax.tree.leaves(x)[0].shape[0]
     if n <= block:
         return function(x)
-    whole = n // block
-    positions = block * jnp.arange(whole, dtype=jnp.int32)
-    _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, block))), None, positions)
-    result, flag = parts.reshape(whole * block, *parts.shape[2:]), jnp.any(flags)
-    if n % block:
-        rest, last = function(_slice(x, whole * block, n % block))
-        result, flag = jnp.concatenate([result, rest]), flag | last
-    return result, flag
+    # Blocks of one size in one loop, of which the last overlaps the one before. A shorter last one would be compiled
+    # apart and run beside the loop: two factorisations of many matrices at the same time wait for each other for ever
+    # on a CPU (jaxlib 0.10.2).
+    count = -(-n // block)
+    size = -(-n // count)
+    positions = jnp.minimum(size * jnp.arange(count, dtype=jnp.int32), n - size)
+    _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, size))), None, positions)
+    if count * size == n:
+        return parts.reshape(n, *parts.shape[2:]), jnp.any(flags)
+    whole, rest = parts[:-1].reshape(-1, *parts.shape[2:]), parts[-1, count * size - n :]
+    return jnp.concatenate([whole, rest]), jnp.any(flags)
 
 
 def _slice(data: Any, start: Any, rows: int) -> Any:

@@ -17,7 +17,9 @@ import numpy as np
 
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.inputs import Domain
-from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
+from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
     from jax import Array
@@ -52,10 +54,18 @@ class Categorical:
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
+        return jnp.sum(self._terms(x), axis=1)
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        return jnp.sum(jnp.where(x.observed[:, :, None], self._terms(x.values), 0.0), axis=1)
+
+    def _terms(self, x: Float[Array, "n d"]) -> Float[Array, "n d classes"]:
+        """log p(x_j | k)."""
         # Any category stands for a value outside: the row is spoiled by those who look at the domain.
         last = np.array(self.num_categories) - 1
         category = jnp.clip(jnp.where(x == x, x, 0.0), 0, last[None].astype(x.dtype)).astype(jnp.int32)
-        return jnp.sum(self.log_probability.T[category + _first(self.num_categories)[None]], axis=1)
+        return self.log_probability.T[category + _first(self.num_categories)[None]]
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood."""
@@ -80,15 +90,16 @@ class Categorical:
 class CategoricalNB(CountingEstimator[Categorical]):
     """Categorical naive Bayes with additive smoothing.
 
-        θ_kj[v] = (N_kj[v] + alpha) / (N_k + m_j·alpha)
+        θ_kj[v] = (N_kj[v] + alpha) / Σ_u (N_kj[u] + alpha)
 
-    where N_kj[v] counts the rows of class k whose feature j is v (Mitchell 2020, chapter 3, section 2). A class without
-    data has θ = 1/m_j, the limit alpha → 0⁺.
+    where N_kj[v] counts the rows of class k whose feature j is v (Mitchell 2020, chapter 3, section 2): the posterior
+    mean under Dirichlet(alpha). A class without data has θ = 1/m_j, the limit alpha → 0⁺.
 
     Attributes:
         num_categories: m_j of each feature, or one number for all.
-        alpha: pseudo-count of each category; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which
-            a category that was never seen is impossible (−inf).
+        alpha: pseudo-count of each category: one number, one for all categories of each feature (d,), one for each
+            category (Σ_j m_j,), or one of these for each class. 1 is Laplace's rule, 0 the exact maximum likelihood
+            estimate, under which a category that was never seen is impossible (−inf).
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -102,7 +113,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
     binary = True
     takes_sparse = False
     num_categories: tuple[int, ...] | int = dataclasses.field(metadata={"static": True})
-    alpha: Array | float = 1.0
+    alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property
     def domain(self) -> Domain:
@@ -132,16 +143,40 @@ class CategoricalNB(CountingEstimator[Categorical]):
         sizes = _sizes(self.num_categories, x.shape[1])
         feature = np.repeat(np.arange(len(sizes)), sizes)
         category = np.arange(sum(sizes)) - _first(sizes)[feature]
-        return (x[:, feature] == category[None].astype(x.dtype)).astype(x.dtype)
+
+        def indicators(values: Any) -> Any:
+            return (values == category[None].astype(values.dtype)).astype(values.dtype)
+
+        return x.take(feature).map(indicators) if isinstance(x, PartialRows) else indicators(x[:, feature])
 
     def density(self, statistics: Counts) -> Categorical:
         """Smoothed frequencies of the categories."""
+        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics)
+        size = jnp.asarray(np.array(sizes)[feature], count.dtype)[None]
+        total = statistics.weight.value + total[:, feature]
+        return Categorical(safe_log(safe_divide(count + alpha, total, 1 / size)), sizes)
+
+    def predictive(self, statistics: Counts) -> Categorical:
+        """The density, whose θ are posterior means: a category is linear in θ."""
+        return self.density(statistics)
+
+    def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
+        """log Π_kj B(N_kj + alpha) / B(alpha), in nats."""
+        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics)
+        rows = jnp.broadcast_to(statistics.weight.value, count.shape)[:, _first(sizes)]
+        unit = total + rows
+        return jnp.sum(log_rising(alpha, count, unit[:, feature])) - jnp.sum(log_rising(total, rows, unit))
+
+    def _prior(self, statistics: Counts) -> tuple[Array, Array, tuple[int, ...], np.ndarray]:
+        """alpha of each category, its sum for each feature, the numbers of categories, and the feature of each."""
         count = statistics.count
         sizes = _sizes(self.num_categories, None, total=count.shape[-1])
-        alpha = nonnegative_or_nan(self.alpha, count.dtype)
-        size = jnp.asarray(np.repeat(sizes, sizes), count.dtype)[None]
-        total = statistics.class_weight.value[:, None] + size * alpha
-        return Categorical(safe_log(safe_divide(count + alpha, total, 1 / size)), sizes)
+        feature, alpha = np.repeat(np.arange(len(sizes)), sizes), self.alpha
+        if np.shape(alpha)[-1:] == (len(sizes),):
+            alpha = jnp.asarray(alpha)[..., feature]
+        alpha = jnp.broadcast_to(nonnegative_table("CategoricalNB.alpha", alpha, count), count.shape)
+        total = jax.ops.segment_sum(alpha.T, feature, len(sizes), indices_are_sorted=True).T
+        return alpha, total, sizes, feature
 
 
 def _sizes(num_categories: tuple[int, ...] | int, num_features: int | None, total: int = 0) -> tuple[int, ...]:

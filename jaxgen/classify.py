@@ -17,11 +17,14 @@ from jaxgen.numerics import nonnegative_or_nan, safe_log
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
-    from jaxtyping import Float, Int, Real
+    from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.compressed import Projection
     from jaxgen.inputs import AnyArray, Domain
+    from jaxgen.missing import PartialRows
     from jaxgen.scoring import Scorer
 
 
@@ -30,9 +33,9 @@ class Density(Protocol):
 
     Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
-    `prepared(likelihood=…)`, the same density with what all rows need computed once; and with `takes_sparse = True`, x
-    may be `SparseRows`, and what `prepared` returns has `projection(likelihood=…)`, the scores in two steps
-    (`jaxgen.compressed.Projection`).
+    `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`; `prepared(likelihood=…)`, the same
+    density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and what
+    `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
     """
 
     @property
@@ -127,12 +130,49 @@ class Classifier(NamedTuple, Generic[D]):
         return scores + self.log_prior[None]
 
 
-def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
+class Marginal(NamedTuple):
+    """A density of the features that were observed: the others are integrated out."""
+
+    density: Any
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        return self.density.domain
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.density.num_features
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes, where it takes more than its features and classes."""
+        return getattr(self.density, "marginal_width", 0)
+
+    def log_likelihood(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | y = k), in nats."""
+        return self.density.log_marginal(x)
+
+    def scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The log likelihood."""
+        return self.log_likelihood(x)
+
+    def linear(self) -> None:
+        """It is for scoring alone."""
+        return None
+
+
+def log_likelihood(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n classes"]:
     """log p(x | y = k) of every class, in nats.
 
     Args:
         c: a generative classifier.
         x: one point (d,) or points (n, d); sparse rows where c counts, as for `fit`.
+        observed: True for the features that were observed, of the shape of x. The others are integrated out exactly:
+            what x holds there, NaN too, plays no part. Of a multinomial the observed words count given their own total.
 
     Returns:
         Shape (K,) or (n, K); −inf for an x that is impossible under a class.
@@ -147,28 +187,35 @@ def log_likelihood(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array
         >>> print(f"{jg.log_likelihood(c, jnp.zeros(2))[0]:.4f}")  # -log 2π
         -1.8379
     """
-    return score(_log_likelihood, generative(c, "log_likelihood"), x, likelihood=True)
+    return _score(_log_likelihood, generative(c, "log_likelihood"), x, observed, likelihood=True)
 
 
-def log_joint(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
+def log_joint(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n classes"]:
     """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
-    return score(_log_joint, generative(c, "log_joint"), x, likelihood=True)
+    return _score(_log_joint, generative(c, "log_joint"), x, observed, likelihood=True)
 
 
-def log_evidence(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n"]:
+def log_evidence(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n"]:
     """log p(x) = log Σ_k p(x, y = k), in nats, shape () or (n,); arguments and errors as `log_likelihood`.
 
     An x that is impossible under every class has evidence −inf.
     """
-    return score(_log_evidence, generative(c, "log_evidence"), x, likelihood=True)
+    return _score(_log_evidence, generative(c, "log_evidence"), x, observed, likelihood=True)
 
 
-def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
+def log_posterior(
+    c: Scorer, x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n classes"]:
     """log p(y = k | x) of every class by Bayes' rule, in nats.
 
     Args:
         c: any classifier, generative or discriminative.
         x: one point (d,) or points (n, d); sparse rows where c counts or is linear, as for `fit`.
+        observed: as for `log_likelihood`; for a generative classifier.
 
     Returns:
         Shape (K,) or (n, K); −inf for a class that is impossible, NaN for an x that is impossible under every class:
@@ -176,6 +223,7 @@ def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n clas
 
     Raises:
         ValueError: for features unlike the classifier's, or values of x outside its domain (NaN under a trace).
+        TypeError: for `observed` and a discriminative c, which can leave no feature out.
 
     Example:
         >>> import jax.numpy as jnp, jaxgen as jg
@@ -183,15 +231,17 @@ def log_posterior(c: Scorer, x: Real[AnyArray, "*n d"]) -> Float[Array, "*n clas
         >>> print(f"{jnp.exp(jg.log_posterior(c, jnp.array([2.0])))[1]:.4f}")  # the logistic function at 2
         0.8808
     """
-    return score(_log_posterior, c, x)
+    return _score(_log_posterior, c, x, observed)
 
 
-def predict(c: Scorer, x: Real[AnyArray, "*n d"]) -> Int[Array, "*n"]:
-    """The most probable class of each x, shape () or (n,); the first one of a tie. Errors as `log_posterior`.
+def predict(
+    c: Scorer, x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Int[Array, "*n"]:
+    """The most probable class of each x, shape () or (n,); the first one of a tie. As `log_posterior` otherwise.
 
     Under a trace, a value of x outside the domain cannot be seen in a class index: look at `log_posterior` there.
     """
-    return score(_predict, c, x)
+    return _score(_predict, c, x, observed)
 
 
 def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float) -> Float[Array, " classes"]:
@@ -204,6 +254,15 @@ def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float
     total = jnp.sum(pseudo)
     share = jnp.where(total == 0, 1 / class_weight.shape[0], pseudo / jnp.where(total == 0, 1.0, total))
     return safe_log(share)
+
+
+def _score(function: Callable[[Any, Any], Array], c: Any, x: Any, observed: Any, *, likelihood: bool = False) -> Array:
+    if observed is not None:
+        c = generative(c, "observed=")
+        if not hasattr(c.density, "log_marginal"):
+            raise TypeError(f"{type(c.density).__name__} cannot integrate features out; leave observed out.")
+        c = c._replace(density=Marginal(c.density))
+    return score(function, c, x, observed=observed, likelihood=likelihood)
 
 
 def _log_likelihood(c: Classifier[Any], x: Array) -> Array:

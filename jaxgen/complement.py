@@ -5,6 +5,7 @@ It scores, and is no joint likelihood: there is no p(x | y) behind it, no eviden
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,7 +18,7 @@ from jaxgen import inputs
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.estimator import raise_for_nan
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.numerics import matmul, safe_divide, safe_log
 
 if TYPE_CHECKING:
     from jax import Array
@@ -37,7 +38,8 @@ class ComplementNB(CountingEstimator[Any]):
     but a class without data is impossible.
 
     Attributes:
-        alpha: pseudo-count of each word; with 0, a word that occurs in one class alone is an error.
+        alpha: pseudo-count of each word, one number or one for each (d,); with 0, a word that occurs in one class alone
+            is an error.
         prior_alpha: plays no part.
 
     Example:
@@ -49,12 +51,17 @@ class ComplementNB(CountingEstimator[Any]):
     """
 
     binary = False
-    alpha: Array | float = 1.0
+    alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property
     def domain(self) -> Domain:
         """Counts."""
         return inputs.COUNTS
+
+    @property
+    def takes_missing(self) -> bool:
+        """The total of the words is unknown where one is."""
+        return False
 
     def density(self, statistics: Counts) -> NoReturn:
         """There is none.
@@ -81,7 +88,7 @@ def _weights_program(estimator: ComplementNB, statistics: Counts) -> LinearClass
     count, weight = statistics.count, statistics.class_weight.value
     k, d = count.shape
     # The others are added up; the whole less one's own would lose the digits of a class that has nearly all.
-    pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + nonnegative_or_nan(estimator.alpha, count.dtype)
+    pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + estimator.pseudo_count("alpha", count[:1])
     share = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
     poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, 0.0)
     return LinearClassifier(poison - safe_log(share).T, jnp.where(weight > 0, poison, -jnp.inf))

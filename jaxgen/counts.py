@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from jaxgen import blocks
+from jaxgen import blocks, inputs
 from jaxgen.estimator import D, GenerativeEstimator
-from jaxgen.numerics import Total
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import Total, nonnegative_table, observed_weight, working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from jax import Array
     from jaxtyping import Float
@@ -25,7 +29,11 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "feature_sum"), meta_fields=("binary",))
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("class_weight", "feature_sum", "feature_weight"),
+    meta_fields=("binary",),
+)
 @dataclass(frozen=True)
 class Counts:
     """How many rows each class has, and the sum of each feature over them.
@@ -34,18 +42,28 @@ class Counts:
         class_weight: N_k, shape (K,).
         feature_sum: Σ_i r_ik x_ij, shape (K, d).
         binary: whether x was presence, 0 or 1, so that no sum exceeds its class weight.
+        feature_weight: the weight of the rows in which each feature was observed, (K, d); None where all were.
     """
 
     class_weight: Total
     feature_sum: Total
     binary: bool
+    feature_weight: Total | None = None
 
     @classmethod
-    def of(cls, x: Float[Array, "n d"] | SparseRows, labels: Labels, *, binary: bool) -> Counts:
+    def of(cls, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels, *, binary: bool) -> Counts:
         """The counts of a block of rows."""
         class_weight = labels.class_sum(jnp.ones(x.shape[0], x.dtype))
+        if isinstance(x, PartialRows):
+            feature_weight = Total.of(labels.class_sum(x.mask))
+            return cls(Total.of(class_weight), _exact_sum(x.values, labels), binary, feature_weight)
         feature_sum = _sparse_sum(x, labels) if isinstance(x, SparseRows) else _exact_sum(x, labels)
         return cls(Total.of(class_weight), feature_sum, binary)
+
+    @property
+    def weight(self) -> Total:
+        """The weight of the rows in which each feature was observed, (K, 1) or (K, d)."""
+        return observed_weight(self.class_weight, self.feature_weight)
 
     @property
     def count(self) -> Float[Array, "classes d"]:
@@ -55,15 +73,18 @@ class Counts:
 
     def merge(self, other: Counts) -> Counts:
         """The counts of both batches."""
-        return Counts(
-            self.class_weight.merge(other.class_weight), self.feature_sum.merge(other.feature_sum), self.binary
-        )
+        return self._combine(Total.merge, other)
 
     def subtract(self, part: Counts) -> Counts:
         """The counts of what remains."""
-        return Counts(
-            self.class_weight.subtract(part.class_weight), self.feature_sum.subtract(part.feature_sum), self.binary
-        )
+        return self._combine(Total.subtract, part)
+
+    def scale(self, factor: Float[Array, ""]) -> Counts:
+        """The counts in which every row weighs so many times as much."""
+        return jax.tree.map(lambda total: total.scaled(factor), self, is_leaf=lambda node: isinstance(node, Total))
+
+    def _combine(self, operation: Callable[[Total, Total], Total], other: Counts) -> Counts:
+        return jax.tree.map(operation, self, other, is_leaf=lambda node: isinstance(node, Total))
 
 
 class CountingEstimator(GenerativeEstimator[Counts, D]):
@@ -80,7 +101,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """Whether these are counts of the same kind."""
         return isinstance(statistics, Counts) and statistics.binary == self.binary
 
-    def summarise(self, x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Counts:
+    def summarise(self, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels) -> Counts:
         """The sum of each feature over the rows of each class."""
         return Counts.of(self.features(x), labels, binary=self.binary)
 
@@ -88,6 +109,25 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The statistics of compressed rows, and whether a value is bad."""
         sums = x.class_sums(labels, self.features, self.domain, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
+
+    def pseudo_count(self, name: str, like: Float[Array, "classes d"]) -> Float[Array, "classes_or_1 d_or_1"]:
+        """A hyperparameter of this name, to be added to a table like the counts; NaN where it is negative."""
+        return nonnegative_table(f"{type(self).__name__}.{name}", getattr(self, name), like)
+
+    def proper(self) -> Self:
+        """The estimator itself; a ValueError for pseudo-counts of 0, whose prior is improper: NaN under a trace."""
+        tables = {}
+        for name in (field.name for field in dataclasses.fields(self) if "table" in field.metadata):
+            value = getattr(self, name)
+            if inputs.is_traced(value):
+                number = jnp.asarray(value).astype(working_dtype(value.dtype))
+                tables[name] = jnp.where(number > 0, number, jnp.nan)
+            elif value is not None and not np.all(np.asarray(value) > 0):
+                raise ValueError(
+                    f"{type(self).__name__}.{name} must be positive here: 0 stands for an improper prior, which has no "
+                    f"evidence and no predictive density. Give one such as 1; found {value}."
+                )
+        return dataclasses.replace(self, **tables)
 
 
 def _sparse_sum(x: SparseRows, labels: Labels) -> Total:

@@ -1,41 +1,49 @@
-"""Gaussian discriminant analysis: LDA, QDA, their diagonal and spherical forms, Gaussian naive Bayes.
-
-Six forms: Σ full, diagonal or spherical, shared by the classes or one for each.
-"""
+"""Gaussian discriminant analysis: Σ full (LDA, QDA), diagonal (Gaussian naive Bayes) or spherical, shared or not."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import gaussian_posterior, inputs
+from jaxgen.conditional import expected
+from jaxgen.conjugate import NormalInverseWishart
+from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.gaussian import DiagonalGaussian, Gaussian
+from jaxgen.gaussian import Gaussian
 from jaxgen.moments import Moments, resolved_variance
-from jaxgen.numerics import cholesky_or_nan, nonnegative_or_nan, safe_divide, with_diagonal
+from jaxgen.numerics import cholesky_or_nan, inverse_factor, nonnegative_or_nan, safe_divide, with_diagonal
+from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Unpack
 
     from jax import Array
     from jaxtyping import Float
 
     from jaxgen.inputs import Domain
     from jaxgen.labels import Labels
+    from jaxgen.missing import PartialRows
+    from jaxgen.student import DiagonalStudentT, StudentT
 
 Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
+Target: TypeAlias = Literal["spherical", "diagonal"]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("ridge", "prior_alpha"), meta_fields=("covariance", "shared"))
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("ridge", "pooling", "shrinkage", "prior", "prior_alpha"),
+    meta_fields=("covariance", "shared", "target"),
+)
 @dataclass(frozen=True)
 class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
-    """Gaussian discriminant analysis by maximum likelihood.
+    """Gaussian discriminant analysis by maximum likelihood, regularised as asked.
 
         μ_k = Σ_i r_ik x_i / N_k,    Σ_k = Σ_i r_ik (x_i − μ_k)(x_i − μ_k)ᵀ / N_k + ridge·diag(v)
 
@@ -44,10 +52,22 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     the mean of the others. A class without data takes the pooled mean and covariance. Where float32 cannot tell a
     ridge from zero beside a large variance, the variance is raised by its own rounding error instead.
 
+    Friedman (1989, Regularized discriminant analysis) moves Σ_k = S_k / N_k towards the shared S / N, and then towards
+    a simpler form:
+
+        Σ_k ← ((1 − λ) S_k + λ S) / ((1 − λ) N_k + λ N),    Σ_k ← (1 − γ) Σ_k + γ tr(Σ_k)/d · I
+
+    before the ridge. A form that has nothing to move, such as a shared one by λ, stays as it is.
+
     Attributes:
         covariance: "full", "diagonal" (independent features) or "spherical" (one variance for all features).
         shared: one covariance for all classes (linear log odds) instead of one for each (quadratic).
         ridge: added to each variance, in units of the pooled one. 0 is the exact maximum likelihood estimate.
+        pooling: λ, from 0 (a covariance for each class) to 1 (the shared one).
+        shrinkage: γ, from 0 to 1: one number, or one for each class (K,), such as `jaxgen.ledoit_wolf` gives.
+        target: what γ moves to: "spherical", or "diagonal" for diag(Σ_k).
+        prior: with one, the estimate is the joint mode of the posterior of means and covariances, and ridge, pooling
+            and shrinkage play no part.
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -61,6 +81,10 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     covariance: Covariance = dataclasses.field(default="full", metadata={"static": True})
     shared: bool = dataclasses.field(default=True, metadata={"static": True})
     ridge: Array | float = 1e-6
+    pooling: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0})
+    shrinkage: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0, "table": True})
+    target: Target = dataclasses.field(default="spherical", metadata={"static": True})
+    prior: NormalInverseWishart | None = dataclasses.field(default=None, metadata={"nested": True})
 
     @property
     def domain(self) -> Domain:
@@ -74,6 +98,18 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             raise ValueError(f"GDA.covariance must be 'full', 'diagonal' or 'spherical'; found {self.covariance!r}.")
         if not isinstance(self.shared, bool):
             raise TypeError(f"GDA.shared must be True or False, a Python bool; found {self.shared!r}.")
+        if self.target not in ("spherical", "diagonal"):
+            raise ValueError(f"GDA.target must be 'spherical' or 'diagonal'; found {self.target!r}.")
+        if not isinstance(self.prior, NormalInverseWishart | None):
+            raise TypeError(f"GDA.prior must be a NormalInverseWishart or None; found {self.prior!r}.")
+        if self.prior is not None:
+            self.prior.check()
+
+    def check_statistics(self, statistics: Any) -> None:
+        """Raise for a prior that does not fit the features as well."""
+        super().check_statistics(statistics)
+        if self.prior is not None:
+            self.prior.check_for(statistics.mean.high.shape[-1], self.covariance)
 
     def accepts(self, statistics: Any) -> bool:
         """Whether these are moments with a scatter of this form."""
@@ -89,28 +125,82 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """Products of matrices are taken of one class at a time."""
         return self.covariance == "full" and not self.shared
 
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> Moments:
+    @property
+    def fills_in(self) -> bool:
+        """A full covariance knows of a feature by the others."""
+        return self.covariance == "full"
+
+    def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
         return Moments.of(x, labels, full=self.covariance == "full", shared=self.shared)
 
+    def naive(self) -> GDA:
+        """The diagonal form of a full one."""
+        form = "diagonal" if self.covariance == "full" else self.covariance
+        return GDA(form, shared=self.shared, ridge=self.ridge, prior_alpha=self.prior_alpha)
+
+    def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
+        """The moments expected of rows under a full Gaussian: Little & Rubin (2019), section 11.2.1."""
+        if self.covariance != "full":
+            return self.summarise(x, labels)
+        if isinstance(density, DiagonalGaussian):
+            scale = jnp.broadcast_to(density.scale, (len(density.scale), density.num_features))
+            density = Gaussian(density.mean, jax.vmap(jnp.diag)(scale))
+        rows, labels, covariance = expected(x, labels, density.mean, inverse_factor(density.cholesky))
+        moments, spread = self.summarise(rows, labels), labels.class_sum(covariance)
+        spread = jnp.sum(spread, axis=0, keepdims=True) if self.shared else spread
+        return dataclasses.replace(moments, scatter=moments.scatter + spread)
+
     def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:
-        """Maximum likelihood, with the ridge."""
-        class_weight, mean, scatter = statistics.class_weight.value, statistics.mean.value, statistics.scatter
-        total = jnp.sum(class_weight)
-        pooled_mean = safe_divide(jnp.sum(class_weight[:, None] * mean, axis=0), total)
-        mean = jnp.where(class_weight[:, None] > 0, mean, pooled_mean[None])
-        pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), total)
+        """Maximum likelihood, regularised; with a prior the mode of the posterior."""
+        if self.prior is not None:
+            after = gaussian_posterior.update(self.prior, statistics, self.covariance)
+            return self._density(after.mean, gaussian_posterior.mode(after, self.covariance), jnp.ones((), bool))
+        weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
+        total = jnp.sum(weight, axis=0, keepdims=True)
+        pooled_mean = safe_divide(jnp.sum(weight * mean, axis=0, keepdims=True), total)
+        mean = jnp.where(weight > 0, mean, pooled_mean)
+        pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), beside(total, scatter))
         covariance = pooled
         if not self.shared:
-            covariance = safe_divide(scatter, class_weight.reshape(-1, *(1,) * (scatter.ndim - 1)), pooled)
-        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * _ridge_unit(resolved_variance(pooled, mean)[0])
-        variance = resolved_variance(covariance, mean) + ridge[None]
+            covariance = safe_divide(scatter, beside(weight, scatter), pooled)
+            covariance, weight = pool(covariance, pooled, weight, self.pooling)
+        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * ridge_unit(resolved_variance(pooled, mean)[0])
+        variance = resolved_variance(covariance, mean)
+        shrinkage = shrinkage_column("GDA.shrinkage", self.shrinkage, len(covariance), mean.dtype)
+        if self.target == "spherical" and self.covariance != "spherical":
+            variance = between(variance, jnp.mean(variance, axis=-1, keepdims=True), shrinkage)
+        variance += ridge[None]
         if self.covariance == "full":
-            regularised = jnp.asarray(self.ridge) > 0
-            return Gaussian(mean, cholesky_or_nan(with_diagonal(covariance, variance), regularised))
+            covariance = with_diagonal(beside(1 - shrinkage, covariance) * covariance, variance)
+            return self._density(mean, covariance, (jnp.asarray(self.ridge) > 0) | jnp.any(shrinkage > 0))
         if self.covariance == "spherical":
-            variance = jnp.mean(variance, axis=-1, keepdims=True)
-        return DiagonalGaussian(mean, jnp.sqrt(jnp.where(variance > 0, variance, jnp.nan)))
+            seen = total if self.shared else jnp.where(jnp.any(weight > 0, axis=1, keepdims=True), weight, total)
+            weighted, mass = (jnp.mean(each, axis=-1, keepdims=True) for each in (variance * seen, seen))
+            variance = safe_divide(weighted, mass, jnp.mean(variance, axis=-1, keepdims=True))
+        return self._density(mean, variance)
+
+    def _density(self, mean: Array, covariance: Array, regularised: Any = None) -> Gaussian | DiagonalGaussian:
+        if self.covariance == "full":
+            return Gaussian(mean, cholesky_or_nan(covariance, regularised))
+        return DiagonalGaussian(mean, jnp.sqrt(jnp.where(covariance > 0, covariance, jnp.nan)))
+
+    def proper(self) -> GDA:
+        """The estimator itself; a ValueError if it has no prior."""
+        if self.prior is None:
+            raise ValueError("GDA must have a prior here; found None. Give one: jaxgen.NormalInverseWishart(mean, …).")
+        return self
+
+    def predictive(self, statistics: Moments) -> StudentT | DiagonalStudentT:
+        """The Gaussian averaged over the posterior of its mean and covariance."""
+        assert self.prior is not None
+        after = gaussian_posterior.update(self.prior, statistics, self.covariance)
+        return gaussian_posterior.predictive(after, self.covariance)
+
+    def log_marginal_likelihood(self, statistics: Moments) -> Float[Array, ""]:
+        """log p(x | y), in nats, with means and covariances integrated out."""
+        assert self.prior is not None
+        return gaussian_posterior.log_evidence(self.prior, statistics, self.covariance)
 
     def explain(self, density: Gaussian | DiagonalGaussian) -> str:
         """Which class has a singular covariance, and the remedy."""
@@ -121,6 +211,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if not singular.any():
             return super().explain(density)
         whose = "the shared covariance" if self.shared else f"the covariance of class {int(np.argmax(singular))}"
+        if self.prior is not None:
+            return f"{whose} is singular in {factor.dtype} with {self.prior}. Raise its scale, or compute in float64."
         return (
             f"{whose} is singular in {factor.dtype} with ridge={float(self.ridge):g}: its rows are too few, or a "
             "feature is constant or a combination of others. Raise ridge, use covariance='diagonal' or shared=True, "
@@ -128,23 +220,31 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         )
 
 
-def LDA(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+class Regularisation(TypedDict, total=False):
+    """Fields of GDA that the named forms take by name."""
+
+    pooling: Array | float
+    shrinkage: Array | float
+    target: Target
+    prior: NormalInverseWishart | None
+
+
+def LDA(  # noqa: N802
+    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+) -> GDA:
     """Linear discriminant analysis: GDA with one full covariance shared by the classes."""
-    return GDA("full", shared=True, ridge=ridge, prior_alpha=prior_alpha)
+    return GDA("full", shared=True, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
 
 
-def QDA(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+def QDA(  # noqa: N802
+    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+) -> GDA:
     """Quadratic discriminant analysis: GDA with a full covariance for each class."""
-    return GDA("full", shared=False, ridge=ridge, prior_alpha=prior_alpha)
+    return GDA("full", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
 
 
-def GaussianNB(ridge: float = 1e-6, prior_alpha: float = 0.0) -> GDA:  # noqa: N802
+def GaussianNB(  # noqa: N802
+    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+) -> GDA:
     """Gaussian naive Bayes: GDA with a diagonal covariance for each class."""
-    return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha)
-
-
-def _ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
-    """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1."""
-    varies = variance > 0
-    others = safe_divide(jnp.sum(variance), jnp.sum(varies.astype(variance.dtype)), 1.0)
-    return jnp.where(varies, variance, others)
+    return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)

@@ -24,6 +24,7 @@ from jaxgen import blocks, inputs, platform, shares
 from jaxgen.classify import Classifier, D, log_prior
 from jaxgen.compressed import CompressedRows
 from jaxgen.labels import rows_are_valid
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total, working_dtype
 from jaxgen.sparse import SparseRows
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from jax import Array
-    from jaxtyping import Float, Int, Real
+    from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.inputs import AnyArray, Domain
     from jaxgen.labels import Labels
@@ -56,6 +57,10 @@ class Statistics(Protocol):
 
     def subtract(self, part: Self) -> Self:
         """The statistics of what remains when `part`, once merged in, is taken away."""
+        ...
+
+    def scale(self, factor: Float[Array, ""]) -> Self:
+        """The statistics in which every row weighs `factor` times as much."""
         ...
 
 
@@ -86,7 +91,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """What the features may be; by the estimator's static fields alone."""
 
     @abc.abstractmethod
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> S:
+    def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> S:
         """The statistics of one block of rows.
 
         x is in the working dtype; what rows of weight 0 held outside the domain has been blanked. Only the estimator's
@@ -102,6 +107,28 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Whether the statistics are of the kind that `summarise` makes; by types and shapes alone."""
 
     takes_sparse: ClassVar[bool] = False
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether a fit can leave out features that were not observed."""
+        return True
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether it fills them in from the observed ones, with which they are correlated, by a current density."""
+        return False
+
+    def naive(self) -> GenerativeEstimator[Any, Any]:
+        """The same family without correlations; with what it fits, filling in begins."""
+        return self
+
+    def expect(self, x: PartialRows, labels: Labels, density: D | None) -> S:
+        """The statistics that are expected of a block of rows under a density, where the family fills in.
+
+        The naive families leave missing factors out, and `summarise` takes partial rows as they are.
+        """
+        del density
+        return self.summarise(x, labels)
 
     def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[S, bool]:
         """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad.
@@ -136,6 +163,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         *,
         num_classes: int | None = None,
         sample_weight: Real[AnyArray, " n"] | None = None,
+        observed: Bool[AnyArray, "n d"] | None = None,
+        given: Classifier[D] | None = None,
         block_size: int | None = None,
     ) -> S:
         """The sufficient statistics of a batch, in one read of the data.
@@ -145,6 +174,9 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             y: labels (n,) or responsibilities (n, K), as for `fit`.
             num_classes: K; inferred from concrete labels.
             sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
+            observed: True for the entries of x that count, as for `fit`; give it to every batch or to none.
+            given: the current classifier, where the family fills in what was not observed (full covariances): the
+                statistics are those expected under it, and their `estimate` is one step of EM.
             block_size: dense rows that are summarised at a time; by default what suits the platform.
 
         Returns:
@@ -153,11 +185,13 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
         Raises:
             ValueError: for shapes, labels, weights or values of x that are out of range.
-            TypeError: for dtypes that are not numeric, or labels that are not integers.
+            TypeError: for dtypes that are not numeric, or labels that are not integers; `observed` where the family
+                cannot leave out a feature.
         """
         self.check()
-        rows = inputs.check_rows(x, sparse=self.takes_sparse)
+        rows = inputs.check_rows(x, sparse=self.takes_sparse, observed=observed)
         self.check_features(rows.shape[1])
+        self._check_missing(observed, given)
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)
         if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
             raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
@@ -169,13 +203,31 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         else:
             if isinstance(rows, CompressedRows):
                 rows = rows.whole()
-            sparse = isinstance(rows, SparseRows)
-            mine = shares.whole(rows, labels) if sparse else shares.split(rows, labels, large=self.sorts_by_class)
-            program = partial(_statistics_program, structure, block_size=block_size, tuning=tuning)
+            # Partial rows, too: many factorisations must not run beside each other, see `blocks.map_rows`.
+            at_once = isinstance(rows, (SparseRows, PartialRows))
+            mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels, large=self.sorts_by_class)
+            density = None if given is None else given.density
+            program = partial(_statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
             statistics, bad = reduce(_merge_parts, shares.run(program, mine))
         if not inputs.is_traced(bad) and bad:
             inputs.raise_for_rows(rows, labels, self.domain)
         return statistics
+
+    def _check_missing(self, observed: Any, given: Any) -> None:
+        if observed is None:
+            if given is not None:
+                raise TypeError("given goes with observed: it fills in what was not observed. Leave it out.")
+            return
+        if not self.takes_missing:
+            raise TypeError(
+                f"{type(self).__name__} cannot be fitted with observed: counts are shares of a whole, which a missing "
+                "one leaves unknown. PoissonNB models each count by itself."
+            )
+        if self.fills_in != (given is not None):
+            raise TypeError(
+                "statistics with observed take given, the current classifier, where features are correlated (full "
+                f"covariances), and not elsewhere; found {'none' if given is None else 'one'}. jaxgen.fit iterates."
+            )
 
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
@@ -212,19 +264,22 @@ def _statistics_program(
     labels: Labels,
     absent: Array,
     *,
+    given: D | None = None,
     block_size: int | None,
     tuning: Tuning | None,
 ) -> tuple[S, Array]:
     """The statistics of rows, of which the first are `absent`; and whether any is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
+    given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
 
-    def fold(x: Array, labels: Labels, absent: Array, *, tuning: Tuning) -> Any:
+    def fold(x: Any, labels: Labels, absent: Array, given: D | None, *, tuning: Tuning) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:
             x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
             labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
             x, labels, valid = inputs.blank_absent(x, labels, domain)
-            statistics: Any = structure.summarise(x, labels)
+            partly = isinstance(x, PartialRows)
+            statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
             valid &= rows_are_valid(labels) & _all_leaves(jnp.isfinite, statistics)
             weight = statistics.class_weight
             # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
@@ -234,12 +289,13 @@ def _statistics_program(
         if isinstance(x, SparseRows):
             entries = x.reading(tuning.window).inside()
             return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
-        rows = blocks.num_rows(tuning.fold_elements, max(x.shape[1], labels.num_classes))
+        width = max(x.shape[1], labels.num_classes, getattr(given, "marginal_width", 0))
+        rows = blocks.num_rows(tuning.fold_elements, width)
         default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
-        block = min(block_size or default, _MOST_ROWS)
+        block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
         return blocks.fold(summarise, x, labels, block=block)
 
-    statistics = platform.run(fold, x, labels, absent, tuning=tuning)
+    statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
     return statistics, ~_all_leaves(jnp.isfinite, statistics)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import inputs
 from jaxgen.estimator import D, GenerativeEstimator, S, merge_program
+from jaxgen.unlabelled import fit_partial
 
 if TYPE_CHECKING:
-    from jaxtyping import Float, Int, Real
+    from jax import Array
+    from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.classify import Classifier
     from jaxgen.inputs import AnyArray
@@ -41,6 +44,7 @@ def fit(
     *,
     num_classes: int | None = None,
     sample_weight: Real[AnyArray, " n"] | None = None,
+    observed: Bool[AnyArray, "n d"] | None = None,
 ) -> Classifier[D]: ...
 
 
@@ -62,6 +66,7 @@ def fit(
     *,
     num_classes: int | None = None,
     sample_weight: Real[AnyArray, " n"] | None = None,
+    observed: Bool[AnyArray, "n d"] | None = None,
 ) -> Classifier[Any] | LinearClassifier:
     """Fit a classifier to data.
 
@@ -74,6 +79,9 @@ def fit(
         num_classes: K. Inferred from concrete labels and from responsibilities; must be given for labels under a trace.
         sample_weight: a weight for each row, (n,), finite and 0 or more. Weight 2 counts a row twice, weight 0 not at
             all, even if the row holds NaN.
+        observed: True for the entries of x that were observed, of its shape; what it holds elsewhere, NaN too, plays no
+            part. The fit is exact maximum likelihood: naive families weigh every feature by itself; full covariances
+            are found by EM, of which `train_em` reports. For families with a density but the multinomial.
 
     Returns:
         A `Classifier`, or a `LinearClassifier` from a discriminative estimator. Under a trace no values can be checked:
@@ -94,8 +102,12 @@ def fit(
     if not isinstance(estimator, GenerativeEstimator):
         if isinstance(estimator, type) or not hasattr(estimator, "fit"):
             raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
+        if observed is not None:
+            raise TypeError(f"{type(estimator).__name__} cannot leave features out, as a model of p(x | y) can.")
         return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
-    statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight)
+    if observed is not None and estimator.fills_in:
+        return fit_partial(estimator, x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
+    statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
     class_weight = statistics.class_weight.value
     if not inputs.is_traced(class_weight) and not np.any(class_weight):
         inputs.raise_for_no_weight()
@@ -172,6 +184,43 @@ def subtract(whole: S, part: S) -> S:
     return _subtract_program(whole, part)
 
 
+def scale(statistics: S, factor: Array | float) -> S:
+    """The statistics in which every row weighs `factor` times as much.
+
+    Of a stream that drifts, `merge(scale(so_far, 0.9), statistics_of_the_next_batch)` forgets: a batch counts by 0.9 to
+    the power of its age.
+
+    Args:
+        statistics: of any estimator.
+        factor: one number, finite and 0 or more. 0 gives statistics of zero weight, the identity of `merge`.
+
+    Returns:
+        Weights, sums and scatters times the factor, means as they were; exact for whole numbers. The derivative by the
+        factor holds where it is positive: at 0 a mean is lost. Under a trace a factor out of range gives NaN.
+
+    Raises:
+        TypeError: for what is no statistics, and for a factor that is not a real number.
+        ValueError: for a factor that is negative, not finite or not a single number.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> nb, y = jg.GaussianNB(), np.array([0, 0])
+        >>> old, new = (nb.statistics(np.array(x), y) for x in ([[0.0], [2.0]], [[5.0], [7.0]]))
+        >>> both = jg.merge(jg.scale(old, 0.25), new)
+        >>> both.class_weight.value.tolist(), both.mean.value.tolist()  # (0.25 · 2 · 1 + 2 · 6) / 2.5
+        ([2.5], [[5.0]])
+    """
+    if not hasattr(statistics, "merge"):
+        raise TypeError(
+            f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
+        )
+    number = inputs.as_array("factor", factor)
+    if number.shape != () or not (inputs.is_traced(number) or 0 <= number < np.inf):
+        found = f"shape {number.shape}" if number.shape else number
+        raise ValueError(f"factor must be one finite number, 0 or more; found {found}. For several, jax.vmap over it.")
+    return _scale_program(statistics, number)
+
+
 def _check_alike(verb: str, a: Any, b: Any) -> None:
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
         raise TypeError(
@@ -194,3 +243,9 @@ def _check_alike(verb: str, a: Any, b: Any) -> None:
 @jax.jit
 def _subtract_program(whole: S, part: S) -> S:
     return whole.subtract(part)
+
+
+@jax.jit
+def _scale_program(statistics: S, factor: Array) -> S:
+    factor = factor.astype(statistics.class_weight.high.dtype)
+    return statistics.scale(jnp.where((factor >= 0) & (factor < jnp.inf), factor, jnp.nan))

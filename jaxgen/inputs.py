@@ -21,6 +21,7 @@ from jax.core import Tracer
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 
@@ -51,7 +52,7 @@ class Domain:
 FINITE = Domain(
     lambda x: abs(x) < np.inf,
     "finite numbers",
-    "Remove or impute such rows, or give them sample_weight 0.",
+    "Missing ones are left out with observed=numpy.isfinite(x), rows with sample_weight 0.",
     shows=True,
 )
 NOT_NAN = Domain(lambda x: x == x, "numbers", "", shows=True)
@@ -77,7 +78,7 @@ def as_array(name: str, value: Any) -> AnyArray:
     """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} must not be a masked array, whose mask would be lost. Give masked rows sample_weight 0."
+            f"{name} must not be a masked array, whose mask would be lost. Give {name}.data and observed=~{name}.mask."
         )
     try:
         array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
@@ -113,18 +114,18 @@ def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
     return as_sparse(x)
 
 
-def check_rows(x: Any, *, sparse: bool = False) -> Any:
-    """x as (n, d) rows, an array or sparse ones, with at least one row and one feature."""
+def check_rows(x: Any, *, sparse: bool = False, observed: Any = None) -> Any:
+    """x as (n, d) rows, an array, sparse or partial ones, with at least one row and one feature."""
     x = as_rows(x, sparse=sparse)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(
             f"x must have shape (n, d) with at least one row and one feature; found {x.shape}. "
             "Reshape a single feature with x[:, None]; a batch without rows has no statistics."
         )
-    return x
+    return x if observed is None else _partial_rows(x, observed)
 
 
-def check_points(x: Any, num_features: int, *, sparse: bool = False) -> Any:
+def check_points(x: Any, num_features: int, *, sparse: bool = False, observed: Any = None) -> Any:
     """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
     x = as_rows(x, sparse=sparse)
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
@@ -132,7 +133,21 @@ def check_points(x: Any, num_features: int, *, sparse: bool = False) -> Any:
             f"x must have shape ({num_features},) or (n, {num_features}), the features that were fitted to; found "
             f"{x.shape}. Give those columns, and jax.vmap over further axes."
         )
-    return x
+    return x if observed is None else _partial_rows(x, observed)
+
+
+def _partial_rows(x: Any, mask: Any) -> PartialRows:
+    if isinstance(x, (CompressedRows, SparseRows)):
+        raise TypeError(
+            "observed is for dense x; found it with sparse rows, whose zeros are observed. Give x.toarray(), or leave "
+            "observed out."
+        )
+    observed: Any = as_array("observed", mask)
+    if observed.dtype != bool:
+        raise TypeError(f"observed must be boolean, True for what counts; found {observed.dtype}. Try ~np.isnan(x).")
+    if observed.shape != x.shape:
+        raise ValueError(f"observed must have the shape of x, {x.shape}; found {observed.shape}.")
+    return PartialRows(x, observed)
 
 
 def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) -> Labels:
@@ -187,7 +202,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 "Give it: num_classes=K."
             )
         num_classes = max(int(np.max(np.asarray(y))) + 1, 1) if y.size else 1
-    num_classes = _check_num_classes(num_classes)
+    num_classes = check_num_classes(num_classes)
     if not is_traced(y):
         labels = np.asarray(y)
         outside = (labels < 0) | (labels >= num_classes)
@@ -203,7 +218,8 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
     return HardLabels(y, weight, num_classes)
 
 
-def _check_num_classes(num_classes: Any) -> int:
+def check_num_classes(num_classes: Any) -> int:
+    """K as a positive Python integer."""
     if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)):
         raise TypeError(f"num_classes must be a Python integer; found {num_classes!r}.")
     if num_classes < 1:
@@ -236,25 +252,35 @@ def _check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:
 
 
 def check_hyperparameters(estimator: Any) -> None:
-    """Every hyperparameter that is a leaf is one finite number, 0 or more."""
-    kind = type(estimator).__name__
+    """Every hyperparameter that is a leaf is one finite number, 0 or more, and at most what its field has as `most`.
+
+    A field marked `table` may be an array of them, whose shape is checked where the classes and features are known.
+    """
     for field in dataclasses.fields(estimator):
         value: Any = getattr(estimator, field.name)
-        if field.metadata.keys() & {"static", "nested"} or (
-            field.default is None and getattr(estimator, field.name) is None
-        ):
+        if field.metadata.keys() & {"static", "nested"} or (field.default is None and value is None):
             continue
-        if is_traced(value) and np.ndim(value) == 0:
+        most, table = field.metadata.get("most", math.inf), field.metadata.get("table", False)
+        if isinstance(value, float) and 0 <= value <= most and value < math.inf:  # nearly all: the rest takes its time
+            continue
+        name = f"{type(estimator).__name__}.{field.name}"
+        several = table and isinstance(value, (jax.Array, np.ndarray))
+        if is_traced(value) and (several or np.ndim(value) == 0):
             continue
         try:
-            number = float(value)
+            numbers = np.asarray(as_array(name, value) if several else float(value))
         except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
             raise TypeError(
-                f"{kind}.{field.name} must be one real number, 0 or more; found {value!r}. "
-                f"To try several at once, jax.vmap over the estimator."
+                f"{name} must be one real number{' or an array of them' if table else ''}, 0 or more; found {value!r}. "
+                "To try several at once, jax.vmap over the estimator."
             ) from None
-        if not 0 <= number < math.inf:
-            raise ValueError(f"{kind}.{field.name} must be finite and 0 or more; found {number}.")
+        bad = ~((numbers >= 0) & (numbers <= most) & (numbers < math.inf))
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+            raise ValueError(
+                f"{name} must be {'finite and 0 or more' if most == math.inf else f'from 0 to {most:g}'}; found "
+                f"{numbers[where]}{f' at {_position(where)}' if where else ''}."
+            )
 
 
 def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) -> tuple[Any, Labels, Array]:
@@ -266,6 +292,9 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
     """
     if isinstance(x, SparseRows):
         return _blank_absent_entries(x, labels, domain)
+    if isinstance(x, PartialRows):
+        values, labels, valid = blank_absent(x.values, labels, domain, look=look)
+        return PartialRows(values, x.observed), labels, valid
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
         return x, labels, jnp.all(domain.contains(x)) if look or not domain.shows else jnp.ones((), bool)
     contained = domain.contains(x)
@@ -301,6 +330,8 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     bad = ~domain.contains(values.astype(np.float64))
     if present is not None:
         bad &= np.asarray(present)[row]
+    if isinstance(x, PartialRows):
+        bad &= np.atleast_2d(np.asarray(x.observed))
     if bad.any():
         first = np.unravel_index(np.argmax(bad), bad.shape)
         where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
@@ -317,7 +348,7 @@ def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(x, SparseRows):
         x = x.inside()
         return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)
-    x = np.atleast_2d(np.asarray(x))
+    x = np.atleast_2d(np.asarray(x.values if isinstance(x, PartialRows) else x))
     row, column = np.ogrid[: x.shape[0], : x.shape[1]]
     return x, row, column
 

@@ -14,15 +14,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.estimator import GenerativeEstimator
 from jaxgen.inputs import Domain
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
-    from jaxgen.labels import Labels
 
 Columns = tuple[int, ...]
 
@@ -50,6 +49,10 @@ class MixedStatistics:
         parts = (mine.subtract(gone) for mine, gone in zip(self.parts, part.parts, strict=True))
         return MixedStatistics(self.class_weight.subtract(part.class_weight), tuple(parts))
 
+    def scale(self, factor: Float[Array, ""]) -> MixedStatistics:
+        """The statistics in which every row weighs so many times as much."""
+        return MixedStatistics(self.class_weight.scaled(factor), tuple(part.scale(factor) for part in self.parts))
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=("densities",), meta_fields=("columns",))
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Mixed:
     @property
     def domain(self) -> Domain:
         """Those of the groups."""
-        return _domain(tuple(density.domain for density in self.densities), self.columns)
+        return domain_of(tuple(density.domain for density in self.densities), self.columns)
 
     @property
     def num_features(self) -> int:
@@ -86,11 +89,20 @@ class Mixed:
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return reduce(jnp.add, (density.log_likelihood(part) for density, part in self._parts(x)))
+        return reduce(jnp.add, (density.log_likelihood(part) for density, part in self.split(x)))
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats."""
+        return reduce(jnp.add, (density.log_marginal(part) for density, part in self.split(x)))
+
+    @property
+    def marginal_width(self) -> int:
+        """What the widest group needs."""
+        return max(getattr(density, "marginal_width", 0) for density in self.densities)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
-        return reduce(jnp.add, (density.scores(part) for density, part in self._parts(x)))
+        return reduce(jnp.add, (density.scores(part) for density, part in self.split(x)))
 
     @property
     def needs_total_count(self) -> bool:
@@ -100,141 +112,29 @@ class Mixed:
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"] | None = None) -> Array:
         """One draw from the density of each class in y."""
         keys = jax.random.split(key, len(self.densities))
-        parts = [density.sample(k, y, total_count) for k, density in zip(keys, self.densities, strict=True)]
-        return jnp.concatenate(parts, axis=1)[:, np.argsort(np.concatenate(self.columns))]
+        return self.join([density.sample(k, y, total_count) for k, density in zip(keys, self.densities, strict=True)])
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants, where every group has them."""
         terms = [density.linear() for density in self.densities]
         if any(term is None for term in terms):
             return None
-        order = np.argsort(np.concatenate(self.columns))
         constant = reduce(jnp.add, (constant for _, constant in terms))
-        return jnp.concatenate([weights for weights, _ in terms])[order], constant
+        return self.join([weights.T for weights, _ in terms]).T, constant
 
-    def _parts(self, x: Array) -> Any:
-        return zip(self.densities, (x[:, np.array(group)] for group in self.columns), strict=True)
+    def split(self, x: Array | PartialRows) -> list[tuple[Any, Any]]:
+        """Each group's density and its columns of x."""
+        groups = map(np.array, self.columns)
+        parts = [x.take(group) if isinstance(x, PartialRows) else x[:, group] for group in groups]
+        return list(zip(self.densities, parts, strict=True))
 
-
-@jax.tree_util.register_pytree_node_class
-@dataclass(frozen=True)
-class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
-    """Naive Bayes over groups of features, each with a family of its own.
-
-        p(x | y = k) = Π_g p_g(x_g | y = k)
-
-    Features are independent given the class across groups; within a group as its family has it (LDA and QDA correlate
-    theirs). One pass makes the statistics of all families.
-
-    Attributes:
-        parts: pairs of a generative estimator and the columns of x that it takes; together those are 0 … d − 1, each
-            once. The estimators' own `prior_alpha` plays no part.
-        prior_alpha: pseudo-count of each class in the prior.
-
-    Raises:
-        TypeError: for parts that are no pairs of a generative estimator and columns.
-        ValueError: for columns that are not 0 … d − 1, each once.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> patients = np.array([[36.5, 0], [36.9, 0], [38.8, 1], [39.4, 0], [39.1, 1]])  # temperature, cough
-        >>> estimator = jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.BernoulliNB(), (1,))))
-        >>> c = jg.fit(estimator, patients, np.array([0, 0, 1, 1, 1]))
-        >>> jg.predict(c, np.array([[36.7, 0.0], [39.0, 1.0]])).tolist()
-        [0, 1]
-    """
-
-    parts: tuple[tuple[GenerativeEstimator[Any, Any], Columns], ...] = dataclasses.field(metadata={"nested": True})
-
-    def __post_init__(self) -> None:
-        """Check the parts."""
-        shape = "pairs of a generative estimator and its columns, such as ((LDA(), (0, 1)), (BernoulliNB(), (2,)))"
-        try:
-            parts = tuple((estimator, tuple(int(np.asarray(j)) for j in group)) for estimator, group in self.parts)
-        except (TypeError, ValueError):
-            raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
-        if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
-            raise TypeError(f"MixedNB takes {shape}; found {', '.join(type(e).__name__ for e, _ in parts)}.")
-        columns = [group for _, group in parts]
-        named = sorted(j for group in columns for j in group)
-        if not parts or named != list(range(len(named))) or not all(columns):
-            raise ValueError(
-                f"the columns of MixedNB must be 0 … d − 1, each in one group, and no group empty; found {columns}."
-            )
-        object.__setattr__(self, "parts", parts)
-
-    @property
-    def columns(self) -> tuple[Columns, ...]:
-        """The features of each family."""
-        return tuple(group for _, group in self.parts)
-
-    def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
-        """Hyperparameters of all families, and the structure."""
-        return (tuple(estimator for estimator, _ in self.parts), self.prior_alpha), self.columns
-
-    @classmethod
-    def tree_unflatten(cls, columns: Any, children: Any) -> MixedNB:
-        """Whatever JAX puts in the place of hyperparameters, unchecked."""
-        self = object.__new__(cls)
-        estimators, prior_alpha = children
-        object.__setattr__(self, "parts", tuple(zip(estimators, columns, strict=True)))
-        object.__setattr__(self, "prior_alpha", prior_alpha)
-        return self
-
-    @property
-    def domain(self) -> Domain:
-        """Those of the groups."""
-        return _domain(tuple(estimator.domain for estimator, _ in self.parts), self.columns)
-
-    @property
-    def sorts_by_class(self) -> bool:
-        """Whether one of the families does."""
-        return any(estimator.sorts_by_class for estimator, _ in self.parts)
-
-    def check(self) -> None:
-        """Raise for a hyperparameter of a family that is out of range."""
-        for estimator, _ in self.parts:
-            estimator.check()
-        super().check()
-
-    def check_features(self, num_features: int) -> None:
-        """Raise for features that are in no group, or groups without their features."""
-        wanted = sum(len(group) for group in self.columns)
-        if wanted != num_features:
-            raise ValueError(f"x must have the {wanted} features that MixedNB has families for; found {num_features}.")
-        for estimator, group in self.parts:
-            estimator.check_features(len(group))
-
-    def accepts(self, statistics: Any) -> bool:
-        """Whether these are the statistics of these families."""
-        return (
-            isinstance(statistics, MixedStatistics)
-            and len(statistics.parts) == len(self.parts)
-            and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
-        )
-
-    def summarise(self, x: Float[Array, "n d"], labels: Labels) -> MixedStatistics:
-        """The statistics of each group's columns."""
-        parts = tuple(estimator.summarise(x[:, np.array(group)], labels) for estimator, group in self.parts)
-        return MixedStatistics(parts[0].class_weight, parts)
-
-    def density(self, statistics: MixedStatistics) -> Mixed:
-        """The density of each group."""
-        # The class weights of all are the same, but for the NaN that says that a value of any group was bad.
-        parts = (dataclasses.replace(part, class_weight=statistics.class_weight) for part in statistics.parts)
-        densities = (estimator.density(part) for (estimator, _), part in zip(self.parts, parts, strict=True))
-        return Mixed(tuple(densities), self.columns)
-
-    def explain(self, density: Mixed) -> str:
-        """What the family says whose density is not finite."""
-        for (estimator, group), part in zip(self.parts, density.densities, strict=True):
-            if any(not (np.asarray(leaf) < np.inf).all() for leaf in jax.tree.leaves(part)):
-                return f"columns {', '.join(map(str, group))}: {estimator.explain(part)}"
-        return super().explain(density)
+    def join(self, parts: list[Array]) -> Array:
+        """The columns of all groups, each in its place."""
+        return jnp.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.columns))]
 
 
 @cache
-def _domain(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Domain:
+def domain_of(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Domain:
     """Each column's own; the same object for the same groups, as programs are kept by it."""
     order, groups = np.argsort(np.concatenate(columns)), list(zip(domains, columns, strict=True))
 

@@ -11,19 +11,24 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen.labels import HardLabels
-from jaxgen.numerics import Total, matmul, safe_divide, with_diagonal
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import Total, matmul, observed_weight, safe_divide, with_diagonal
 
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.labels import Labels, SoftLabels
+    from jaxgen.labels import Labels
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "mean", "scatter"), meta_fields=())
+@partial(
+    jax.tree_util.register_dataclass, data_fields=("class_weight", "mean", "scatter", "feature_weight"), meta_fields=()
+)
 @dataclass(frozen=True)
 class Moments:
     """Weight, mean and centred scatter of each class.
@@ -35,22 +40,29 @@ class Moments:
         class_weight: N_k, shape (K,).
         mean: shape (K, d), zero for a class without weight; in two limbs, so that many small steps do not drift.
         scatter: (K, d, d) or (K, d), with 1 in place of K where it is shared.
+        feature_weight: the weight of the rows in which each feature was observed, (K, d); None where all were.
     """
 
     class_weight: Total
     mean: Total
     scatter: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
+    feature_weight: Total | None = None
 
     @classmethod
-    def of(cls, x: Float[Array, "n d"], labels: Labels, *, full: bool, shared: bool) -> Moments:
+    def of(cls, x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full: bool, shared: bool) -> Moments:
         """The moments of a block of rows.
 
         Args:
-            x: the block.
+            x: the block; of partial rows the diagonal of the scatter alone.
             labels: its labels.
             full: keep the whole scatter matrix, not its diagonal alone.
             shared: keep one scatter, summed over the classes.
         """
+        if isinstance(x, PartialRows):
+            class_weight, feature_weight = labels.class_sum(jnp.ones_like(x.values[:, 0])), labels.class_sum(x.mask)
+            pilot, rest, scatter = _soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
+            mean = Total.of(pilot).merge(Total.of(rest))
+            return cls(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
         if full and not shared and isinstance(labels, HardLabels):
             return _moments_by_class(x, labels)
         class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
@@ -60,29 +72,51 @@ class Moments:
             pilot, rest, scatter = _soft_moments(x, labels, class_weight, full=full, shared=shared)
         return cls(Total.of(class_weight), Total.of(pilot).merge(Total.of(rest)), scatter)
 
+    @property
+    def weight(self) -> Total:
+        """The weight of the rows in which each feature was observed, (K, 1) or (K, d)."""
+        return observed_weight(self.class_weight, self.feature_weight)
+
     def merge(self, other: Moments) -> Moments:
         """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
-        class_weight = self.class_weight.merge(other.class_weight)
-        mine, theirs = self.class_weight.value[:, None], other.class_weight.value[:, None]
-        share = safe_divide(theirs, class_weight.value[:, None])
+        class_weight, feature_weight = self._weights(Total.merge, other)
+        mine, theirs = self.weight.value, other.weight.value
+        share = safe_divide(theirs, observed_weight(class_weight, feature_weight).value)
         delta = jnp.where((mine > 0) & (theirs > 0), other.mean.merge(-self.mean).value, 0.0)
         mean = _where(mine > 0, self.mean.merge(Total.of(share * delta)), other.mean)
-        return Moments(class_weight, mean, self.scatter + other.scatter + self._between(mine * share, delta))
+        scatter = self.scatter + other.scatter + self._between(mine * share, delta)
+        return Moments(class_weight, mean, scatter, feature_weight)
 
     def subtract(self, part: Moments) -> Moments:
         """The moments of what remains: the merge solved for the other batch; no variance turns negative."""
-        class_weight = self.class_weight.subtract(part.class_weight)
-        whole, gone, rest = (t.value[:, None] for t in (self.class_weight, part.class_weight, class_weight))
+        class_weight, feature_weight = self._weights(Total.subtract, part)
+        rest = observed_weight(class_weight, feature_weight).value
+        whole, gone = self.weight.value, part.weight.value
         share = safe_divide(gone, rest)
         delta = jnp.where((rest > 0) & (gone > 0), self.mean.merge(-part.mean).value, 0.0)
         mean = _where(rest > 0, self.mean.merge(Total.of(share * delta)), Total.of(jnp.zeros_like(delta)))
         scatter = self.scatter - part.scatter - self._between(whole * share, delta)
         if scatter.shape[0] == rest.shape[0]:
-            scatter = jnp.where(rest.reshape(-1, *(1,) * (scatter.ndim - 1)) > 0, scatter, 0.0)
+            scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
         variance = jnp.maximum(diagonal(scatter), 0.0)
-        return Moments(class_weight, mean, variance if scatter.ndim == 2 else with_diagonal(scatter, variance))
+        rest_scatter = variance if scatter.ndim == 2 else with_diagonal(scatter, variance)
+        return Moments(class_weight, mean, rest_scatter, feature_weight)
 
-    def _between(self, weight: Float[Array, "classes 1"], delta: Float[Array, "classes d"]) -> Array:
+    def scale(self, factor: Float[Array, ""]) -> Moments:
+        """The moments in which every row weighs so many times as much: means stay, where any weight does."""
+        both = (self.class_weight, self.feature_weight)
+        class_weight, feature_weight = jax.tree.map(
+            lambda total: total.scaled(factor), both, is_leaf=lambda node: isinstance(node, Total)
+        )
+        remains = observed_weight(class_weight, feature_weight).value > 0
+        mean = _where(remains, self.mean, Total.of(jnp.zeros_like(self.mean.high)))
+        return Moments(class_weight, mean, factor * self.scatter, feature_weight)
+
+    def _weights(self, operation: Callable[[Total, Total], Total], other: Moments) -> tuple[Total, Total | None]:
+        mine, theirs = ((each.class_weight, each.feature_weight) for each in (self, other))
+        return jax.tree.map(operation, mine, theirs, is_leaf=lambda node: isinstance(node, Total))
+
+    def _between(self, weight: Float[Array, "classes features"], delta: Float[Array, "classes d"]) -> Array:
         """Σ w δδᵀ, in the form of the scatter."""
         shared = self.scatter.shape[0] == 1
         if self.scatter.ndim == 2:
@@ -169,16 +203,29 @@ def _hard_moments(
 
 
 def _soft_moments(
-    x: Array, labels: SoftLabels, class_weight: Array, *, full: bool, shared: bool
+    x: Array, labels: Labels, weight: Array, observed: Array | None = None, *, full: bool, shared: bool
 ) -> tuple[Array, Array, Array]:
-    """The same where rows are shared by classes: a pass for each class, about its own mean."""
-    first = safe_divide(labels.class_sum(x), class_weight[:, None])
+    """The same where rows are shared by classes: a pass for each class, about its own mean.
+
+    Args:
+        x: the rows, zero where they were not observed.
+        labels: whose they are.
+        weight: of each class, (K,), or of the observed features of each, (K, d).
+        observed: where not all were.
+        full: as for `Moments.of`.
+        shared: as for `Moments.of`.
+    """
+    weight = weight if observed is not None else weight[:, None]
+    first = safe_divide(labels.class_sum(x), weight)
+
+    def keep(residual: Array) -> Array:
+        return residual if observed is None else jnp.where(observed, residual, 0.0)
 
     def one_class(k: Array) -> tuple[Array, Array]:
         responsibility = labels.responsibility(k)
-        residual = x - first[k][None]
-        correction = safe_divide(matmul(responsibility, residual), class_weight[k])
-        return correction, _scatter(residual - correction[None], responsibility, full=full)
+        residual = keep(x - first[k][None])
+        correction = safe_divide(matmul(responsibility, residual), weight[k])
+        return correction, _scatter(keep(residual - correction[None]), responsibility, full=full)
 
     if not shared:
         return first, *lax.map(one_class, jnp.arange(labels.num_classes))

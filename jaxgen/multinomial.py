@@ -5,6 +5,7 @@ x | y = k, m ~ Multinomial(m, θ_k),    m = Σ_j x_j
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,14 +15,17 @@ import jax.numpy as jnp
 
 from jaxgen import inputs
 from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
+from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts
-from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
+from jaxgen.rising import log_dirichlet_evidence
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
     from jaxgen.inputs import Domain
+    from jaxgen.missing import PartialRows
     from jaxgen.sparse import SparseRows
 
 
@@ -54,6 +58,13 @@ class Multinomial(NamedTuple):
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
         return self.prepared(likelihood=True).log_likelihood(x)
 
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p of the observed words given their own total, in nats: θ is renormalised over them."""
+        share = matmul(x.mask, jnp.exp(self.log_probability).T)
+        total = jnp.sum(x.values, axis=1, keepdims=True)
+        # Without a word there is nothing to share; with an impossible one the likelihood is zero already.
+        return self.log_likelihood(x.values) - total * drop_impossible(safe_log(share))
+
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)
@@ -73,14 +84,16 @@ class Multinomial(NamedTuple):
 class MultinomialNB(CountingEstimator[Multinomial]):
     """Multinomial naive Bayes with additive smoothing.
 
-        θ_kj = (N_kj + alpha) / (Σ_l N_kl + d·alpha)
+        θ_kj = (N_kj + alpha) / Σ_l (N_kl + alpha)
 
     where N_kj is how often word j occurs in the documents of class k (Manning, Raghavan & Schütze 2008, section 13.2).
-    A class without a word has θ = 1/d, the limit alpha → 0⁺. Counts may be fractions, such as tf-idf.
+    It is the posterior mean under Dirichlet(alpha). A class without a word has θ = 1/d, the limit alpha → 0⁺. Counts
+    may be fractions, such as tf-idf.
 
     Attributes:
-        alpha: pseudo-count of each word; 1 is Laplace's rule, 0 the exact maximum likelihood estimate, under which a
-            word that was never seen is impossible (−inf).
+        alpha: pseudo-count of each word: one number, one for each word (d,), or what broadcasts to (K, d). 1 is
+            Laplace's rule, 0 the exact maximum likelihood estimate, under which a word that was never seen is
+            impossible (−inf).
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -92,19 +105,34 @@ class MultinomialNB(CountingEstimator[Multinomial]):
     """
 
     binary = False
-    alpha: Array | float = 1.0
+    alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property
     def domain(self) -> Domain:
         """Counts."""
         return inputs.COUNTS
 
+    @property
+    def takes_missing(self) -> bool:
+        """The total of the words is unknown where one is."""
+        return False
+
     def density(self, statistics: Counts) -> Multinomial:
         """Smoothed frequencies of the words."""
         count = statistics.count
-        pseudo = count + nonnegative_or_nan(self.alpha, count.dtype)
+        pseudo = count + self.pseudo_count("alpha", count)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))
+
+    def predictive(self, statistics: Counts) -> DirichletMultinomial:
+        """The multinomial averaged over the Dirichlet posterior of θ."""
+        return DirichletMultinomial(statistics.count + self.pseudo_count("alpha", statistics.count))
+
+    def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
+        """log Π_k B(N_k + alpha) / B(alpha), in nats: of the words in their order, without log m! − Σ_j log x_j!."""
+        count = statistics.count
+        alpha = jnp.broadcast_to(self.pseudo_count("alpha", count), count.shape)
+        return jnp.sum(log_dirichlet_evidence(alpha, count))
 
 
 # log m! − Σ_j log x_j!

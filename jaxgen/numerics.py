@@ -79,6 +79,19 @@ class Total:
     def __neg__(self) -> Total:
         return Total(-self.high, -self.low)
 
+    def scaled(self, factor: Float[Array, ""]) -> Total:
+        """Every sum times a factor, with the digits of both limbs, so that whole numbers stay exact.
+
+        The error of a product is that of the products of its halves, which are exact (Dekker 1971, A floating-point
+        technique for extending the available precision, section 5). It has no derivative of its own.
+        """
+        info = jnp.finfo(self.high.dtype)
+        half = partial(lax.reduce_precision, exponent_bits=info.nexp, mantissa_bits=info.nmant // 2)
+        product, (a, b) = self.high * factor, lax.stop_gradient((self.high, factor))
+        (a, rest_a), (b, rest_b) = ((half(each), each - half(each)) for each in (a, b))
+        error = ((a * b - lax.stop_gradient(product)) + a * rest_b + rest_a * b) + rest_a * rest_b
+        return Total.of(product).merge(Total.of(error + self.low * factor))
+
     def subtract(self, part: Total) -> Total:
         """What remains when `part`, which was merged into this total, is taken away.
 
@@ -93,16 +106,41 @@ class Total:
         return Total(jnp.where(gone, 0.0, rest.high), jnp.where(gone, 0.0, rest.low))
 
 
+def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:
+    """The weight of each feature in each class, (K, 1) where all were observed; NaN where that of the class is."""
+    column = class_weight.reshape(-1, 1)
+    if feature_weight is None:
+        return column
+    return Total(jnp.where(jnp.isnan(column.high), jnp.nan, feature_weight.high), feature_weight.low)
+
+
 def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:
     """`numerator / denominator`, and `otherwise` where the denominator is zero, with finite gradients in both cases."""
     zero = denominator == 0
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
 
 
-def nonnegative_or_nan(value: Array | float, dtype: np.dtype) -> Array:
-    """A hyperparameter in the working dtype; NaN where it is negative, which only a trace lets through."""
+def nonnegative_or_nan(value: Array | float, dtype: np.dtype, most: float = np.inf) -> Array:
+    """A hyperparameter in the working dtype; NaN where it is not in [0, most], which only a trace lets through."""
     value = jnp.asarray(value).astype(dtype)
-    return jnp.where(value >= 0, value, jnp.nan)
+    return jnp.where((value >= 0) & (value <= most), value, jnp.nan)
+
+
+def nonnegative_table(
+    name: str, value: Array | float, like: Float[Array, "classes d"], most: float = np.inf
+) -> Float[Array, "classes_or_1 d_or_1"]:
+    """The same for one number, one for each feature, or what broadcasts to classes by features, the shape of `like`.
+
+    Raises:
+        ValueError: for a shape that does not broadcast to that.
+    """
+    shape = np.shape(value)
+    if len(shape) > 2 or any(n not in (1, m) for n, m in zip(shape[::-1], like.shape[::-1], strict=False)):
+        raise ValueError(
+            f"{name} must be one number or broadcast to {like.shape}, classes by features; found shape {shape}. "
+            f"Give shape {like.shape[1:]} for one of each feature, {(like.shape[0], 1)} for one of each class."
+        )
+    return nonnegative_or_nan(value, like.dtype, most).reshape((1, 1, *shape)[-2:])
 
 
 def safe_log(x: Array) -> Array:

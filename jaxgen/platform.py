@@ -72,6 +72,11 @@ def override(tuning: Tuning) -> Iterator[None]:
         _override.reset(token)
 
 
+def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:
+    """Trace with the tuning of an eager call; without one, under a trace itself, with both."""
+    return contextlib.nullcontext() if tuning is None else override(tuning)
+
+
 def platform_of(*trees: Any) -> str | None:
     """The platform that a program on these arguments runs on; None under a trace, where it is not known yet."""
     leaves = jax.tree.leaves(trees)

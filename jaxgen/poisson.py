@@ -5,6 +5,7 @@ x_j | y = k ~ Poisson(λ_kj), independently
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,14 +15,17 @@ import jax.numpy as jnp
 
 from jaxgen import inputs
 from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
+from jaxgen.compound import NegativeBinomial
 from jaxgen.counts import CountingEstimator, Counts
-from jaxgen.numerics import nonnegative_or_nan, safe_divide, safe_log
+from jaxgen.numerics import safe_divide, safe_log
+from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
     from jaxgen.inputs import Domain
+    from jaxgen.missing import PartialRows
     from jaxgen.sparse import SparseRows
 
 
@@ -53,9 +57,18 @@ class Poisson(NamedTuple):
         """log p(x | k), in nats."""
         return self.prepared(likelihood=True).log_likelihood(x)
 
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        return self.prepared(likelihood=True).log_marginal(x)
+
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)
+
+    @property
+    def mean(self) -> Float[Array, "classes d"]:
+        """λ."""
+        return jnp.exp(self.log_rate)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
@@ -78,9 +91,10 @@ class PoissonNB(CountingEstimator[Poisson]):
     without data or prior has λ = 1. Counts may be fractions.
 
     Attributes:
-        alpha: pseudo-events of each feature; 0 is the exact maximum likelihood estimate with `exposure` 0, under which
-            an event that was never seen is impossible (−inf).
-        exposure: pseudo-rows in which they were seen.
+        alpha: pseudo-events of each feature: one number, one for each (d,), or what broadcasts to (K, d). 0 is the
+            exact maximum likelihood estimate with `exposure` 0, under which an event that was never seen is impossible
+            (−inf).
+        exposure: pseudo-rows in which they were seen, as alpha.
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -94,8 +108,8 @@ class PoissonNB(CountingEstimator[Poisson]):
     """
 
     binary = False
-    alpha: Array | float = 0.1
-    exposure: Array | float = 0.1
+    alpha: Array | float = dataclasses.field(default=0.1, metadata={"table": True})
+    exposure: Array | float = dataclasses.field(default=0.1, metadata={"table": True})
 
     @property
     def domain(self) -> Domain:
@@ -104,10 +118,25 @@ class PoissonNB(CountingEstimator[Poisson]):
 
     def density(self, statistics: Counts) -> Poisson:
         """Smoothed rates."""
-        count, weight = statistics.count, statistics.class_weight.value[:, None]
-        events = count + nonnegative_or_nan(self.alpha, count.dtype)
-        rows = weight + nonnegative_or_nan(self.exposure, count.dtype)
+        events, rows = self._posterior(statistics)
         return Poisson(safe_log(safe_divide(events, rows, 1.0)))
+
+    def predictive(self, statistics: Counts) -> NegativeBinomial:
+        """The Poisson averaged over the Gamma posterior of its rate."""
+        return NegativeBinomial(*self._posterior(statistics))
+
+    def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
+        """log Π_kj Γ(a')/Γ(a) · b^a / b'^a', in nats, a and b of prior and posterior; without Σ log x_ij!."""
+        count = statistics.count
+        alpha, exposure = (self.pseudo_count(name, count) for name in ("alpha", "exposure"))
+        _, rows = self._posterior(statistics)
+        events = log_rising(alpha, count, rows)
+        return jnp.sum(events - alpha * jnp.log1p(statistics.weight.value / exposure))
+
+    def _posterior(self, statistics: Counts) -> tuple[Float[Array, "classes d"], Float[Array, "classes d"]]:
+        """Shape and rate of the Gamma posterior of each rate."""
+        count = statistics.count
+        return count + self.pseudo_count("alpha", count), statistics.weight.value + self.pseudo_count("exposure", count)
 
 
 # −Σ_j log x_j!

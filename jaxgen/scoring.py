@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxgen import blocks, inputs, platform, shares
 from jaxgen.compressed import CompressedRows, Projection
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 
@@ -64,18 +65,21 @@ class Scorer(Protocol):
         ...
 
 
-def score(function: Callable[[Any, Array], Array], c: Scorer, x: Any, *, likelihood: bool = False) -> Any:
+def score(
+    function: Callable[[Any, Any], Array], c: Scorer, x: Any, *, observed: Any = None, likelihood: bool = False
+) -> Any:
     """`function(c, rows)` of every row of x: one result a row; an error, or NaN under a trace, for a bad value.
 
     Args:
         function: a module-level function, since programs are kept by it.
         c: the classifier.
         x: (d,), (n, d) or sparse rows.
+        observed: True for the entries of x that count, where some do not.
         likelihood: whether the function needs the log likelihood itself, where scores would not do.
     """
     if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
-    x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse)
+    x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     check_single(c)
     tuning = platform.tuning_of(c, x)
     eager_on_cpu = platform.platform_of(c, x) == "cpu"
@@ -140,7 +144,7 @@ def _program(
     if isinstance(x, SparseRows):
         score = partial(_score_sparse, function)
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
-    rows = jnp.atleast_2d(x)
+    rows = jax.tree.map(jnp.atleast_2d, x)
     result, bad = platform.run(partial(_score_dense, function), c, rows, tuning=tuning)
     return (result[0] if x.ndim == 1 else result), bad
 
@@ -162,14 +166,15 @@ def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, t
     block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0], width))
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
-    def block(x: Array) -> tuple[Array, Array]:
+    def block(x: Any) -> tuple[Array, Array]:
         result = function(c, x.astype(dtype))
         # A value that is not finite leaves a result that is not: only then are the values themselves looked at.
         shows = c.domain.shows and jnp.issubdtype(result.dtype, jnp.floating)
         return result, ~jnp.all(jnp.isfinite(result)) if shows else jnp.ones((), bool)
 
-    def outside(x: Array) -> tuple[Array, Array]:
-        bad = ~jnp.all(c.domain.contains(x.astype(dtype)), axis=-1)
+    def outside(x: Any) -> tuple[Array, Array]:
+        x = x.astype(dtype)
+        bad = ~jnp.all(c.domain.contains(x.values if isinstance(x, PartialRows) else x), axis=-1)
         return bad, jnp.any(bad)
 
     def spoil(result: Array) -> tuple[Array, Array]:

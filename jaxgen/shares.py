@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ _FEWEST_ELEMENTS = 2**20
 _PIECE, _LARGE_PIECE = 2**22, 2**24
 # Bytes: where JAX takes an array of NumPy over without a copy.
 BOUNDARY = 64
+# Whether this is a thread of the pool.
+_inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
 # Rows of any width begin on such a boundary where their number is a multiple of this.
@@ -130,10 +133,16 @@ def over(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 
 def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-    # JAX's settings belong to a thread: one that was changed here by a context manager is not known to the others.
-    if len(items) == 1 or _threads().submit(_settings).result() != _settings():
+    # A thread that waited for others of the pool could wait for itself. JAX's settings belong to a thread: one that was
+    # changed here by a context manager is not known to the others.
+    if len(items) == 1 or _inside.get() or _threads().submit(_settings).result() != _settings():
         return map(function, items)
-    return _threads().map(lambda item: jax.block_until_ready(function(item)), items)
+
+    def run(context: Context, item: Any) -> Any:
+        context.run(_inside.set, True)  # noqa: FBT003
+        return context.run(lambda: jax.block_until_ready(function(item)))
+
+    return _threads().map(run, [copy_context() for _ in items], items)
 
 
 def _settings() -> tuple[Any, ...]:

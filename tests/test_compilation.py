@@ -1,5 +1,8 @@
 """What is compiled, how often, and for which platforms."""
 
+import dataclasses
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -71,13 +74,36 @@ def programs(case):
     yield "estimate", lambda s: jg.estimate(case.estimator, s), (statistics,)
     yield "merge", jg.merge, (statistics, statistics)
     yield "subtract", jg.subtract, (statistics, statistics)
+    yield "scale", jg.scale, (statistics, np.float32(0.5))
     for verb in (jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict):
         yield verb.__name__, verb, (c, x)
     total = 5 if getattr(c.density, "needs_total_count", False) else None
     yield "sample", lambda key, c: jg.sample(key, c, 7, total_count=total), (jax.random.PRNGKey(0), c)
+    observed = np.random.default_rng(0).random(x.shape) < 0.5
+    yield "observed", lambda c, x, o: jg.log_posterior(c, x, observed=o), (c, x, observed)
+    if total is None:
+        yield "impute", lambda key, c, x, o: jg.impute(c, x, o, key=key), (jax.random.PRNGKey(0), c, x, observed)
     if case.linear:
         yield "to_linear", jg.to_linear, (c,)
+    if isinstance(c.density, (jg.Gaussian, jg.DiagonalGaussian)):
+        yield "mahalanobis", jg.relative_mahalanobis, (c, x)  # which is both
     yield "gradient", jax.grad(lambda x: jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, y), x))), (x,)
+    yield "posterior", partial(use_posterior, with_prior(case.estimator), total), (jax.random.PRNGKey(0), statistics, x)
+
+
+def with_prior(estimator):
+    """The same estimator with a conjugate prior, where it has none yet."""
+    if isinstance(estimator, jg.MixedNB):
+        return jg.MixedNB(tuple((with_prior(part), columns) for part, columns in estimator.parts))
+    prior = {"prior": jg.NormalInverseWishart()} if isinstance(estimator, jg.GDA) else {}
+    return dataclasses.replace(estimator, **prior)
+
+
+def use_posterior(estimator, total, key, statistics, x):
+    c = jg.predictive(estimator, statistics)
+    draws = jg.sample(key, c, 3, total_count=total)
+    evidence = jg.log_marginal_likelihood(estimator, statistics)
+    return jg.log_posterior(c, x), draws, evidence, jg.estimate(estimator, statistics)
 
 
 def lower(name, function, arguments):
@@ -96,9 +122,28 @@ def test_every_public_function_lowers_for_every_platform(case):
         lower(*program)
 
 
-def test_complement_naive_bayes_lowers_for_every_platform():
+def test_resampling_lowers_for_every_platform():
+    x, y = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32), np.arange(12) % 2
+    lower("folds", lambda ridge: jg.cross_validate(jg.LDA(ridge), x, y, folds="leave-one-out"), (np.float32(0.1),))
+    draw = partial(jg.bootstrap, num_replicates=2, num_classes=2)
+    lower("bootstrap", lambda key, x, y: draw(key, jg.LDA(), x, y), (jax.random.PRNGKey(0), x, y))
+
+
+def test_complement_naive_bayes_and_shrinkage_lower_for_every_platform():
     x, y = np.ones((6, 2), np.float32), np.arange(6) % 2
     lower("fit", lambda x: jg.fit(jg.ComplementNB(), x, y), (x,))
+    lower("ledoit_wolf", lambda x: jg.fit(jg.QDA(shrinkage=jg.ledoit_wolf(x, y)), x, y), (x,))
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.BernoulliNB()])
+def test_em_lowers_for_every_platform(estimator):
+    x = np.random.default_rng(0).integers(0, 2, (12, 3)).astype(np.float32)
+
+    def log_prior(x, key):
+        options = {"num_classes": 2, "key": key, "observed": x > 0, "max_steps": 5, "restarts": 2}
+        return jnp.sum(jg.fit_em(estimator, x, **options).log_prior ** 2)
+
+    lower("fit_em and its gradient", jax.value_and_grad(log_prior), (x, jax.random.PRNGKey(0)))
 
 
 @pytest.mark.parametrize("classes", [2, 3])

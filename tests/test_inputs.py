@@ -59,7 +59,7 @@ BAD_FITS = {
     "negative alpha": (jg.BernoulliNB(alpha=-1.0), BITS, Y, {}, ValueError, r"BernoulliNB.alpha.*0 or more; found -1"),
     "NaN alpha": (jg.MultinomialNB(alpha=np.nan), X, Y, {}, ValueError, r"MultinomialNB.alpha must be finite"),
     "alpha of words": (jg.MultinomialNB(alpha="1x"), X, Y, {}, TypeError, r"alpha must be one real number"),
-    "array of alphas": (jg.MultinomialNB(alpha=np.ones(2)), X, Y, {}, TypeError, r"alpha must be one real.*vmap"),
+    "array of ridges": (jg.LDA(ridge=np.ones(2)), X, Y, {}, TypeError, r"ridge must be one real.*vmap"),
     "negative prior_alpha": (jg.LDA(prior_alpha=-1.0), X, Y, {}, ValueError, r"GDA.prior_alpha"),
     "negative ridge": (jg.LDA(ridge=-1.0), X, Y, {}, ValueError, r"GDA.ridge must be finite and 0 or more"),
     "unknown covariance": (jg.GDA("tied"), X, Y, {}, ValueError, r"'full', 'diagonal' or 'spherical'; found 'tied'"),
@@ -197,8 +197,8 @@ def test_a_prior_of_another_length():
 
 
 def test_under_a_trace_hyperparameters_are_still_scalars():
-    with pytest.raises(TypeError, match=r"alpha must be one real number.*vmap"):
-        jax.jit(lambda alpha: jg.fit(jg.BernoulliNB(alpha=alpha), BITS, Y))(jnp.ones(2))
+    with pytest.raises(TypeError, match=r"prior_alpha must be one real number.*vmap"):
+        jax.jit(lambda alpha: jg.fit(jg.BernoulliNB(prior_alpha=alpha), BITS, Y))(jnp.ones(2))
 
 
 def test_wide_integers_do_not_wrap(run_script):

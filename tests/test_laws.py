@@ -14,6 +14,9 @@ from registry import K, each_case
 import jaxgen as jg
 from jaxgen import platform
 
+# Of sixty rows: tests share the programs of so many, and of twenty.
+THIRDS = [slice(0, 20), slice(20, 40), slice(40, 60)]
+
 
 def close(a, b, tolerance=1e-10):
     chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
@@ -23,10 +26,9 @@ def close(a, b, tolerance=1e-10):
 def test_split_and_merge_equals_whole(case):
     x, y = case.data()
     whole = case.estimator.statistics(x, y, num_classes=K)
-    for cut in (1, 17):
-        parts = [case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(cut), slice(cut, None))]
-        close(jg.merge(*parts), whole)
-        close(jg.merge(*parts[::-1]), whole)
+    a, b, c = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in THIRDS)
+    close(jg.merge(jg.merge(a, b), c), whole)
+    close(jg.merge(c, jg.merge(b, a)), whole)
 
 
 @each_case
@@ -39,7 +41,7 @@ def test_block_size_changes_nothing(case):
 @each_case
 def test_merge_then_subtract_returns(case):
     x, y = case.data()
-    kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in (slice(17), slice(17, None)))
+    kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in THIRDS[:2])
     close(jg.subtract(jg.merge(kept, gone), gone), kept, 1e-9)
 
 
@@ -49,6 +51,46 @@ def test_subtracting_everything_leaves_nothing(case):
     whole = case.estimator.statistics(x, y, num_classes=K)
     for leaf in jax.tree.leaves(jg.subtract(whole, whole)):
         np.testing.assert_array_equal(leaf, 0.0)
+
+
+@each_case
+def test_scaled_statistics_are_those_of_rows_that_weigh_so_much(case):
+    x, y = case.data()
+    old, new = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in THIRDS[:2])
+    weight = np.repeat([0.3, 1.0, 0.0], 20)
+    close(jg.merge(jg.scale(old, 0.3), new), case.estimator.statistics(x, y, sample_weight=weight))
+    close(jg.merge(jg.scale(old, 0), new), new, 0.0)
+    close(jg.merge(new, jg.scale(old, 0)), new, 0.0)
+
+
+def test_the_factor_of_scaled_statistics_has_a_derivative():
+    x, y = np.random.default_rng(0).normal(size=(12, 2)), np.arange(12) % 2
+    old, new = (jg.GaussianNB().statistics(x[i], y[i]) for i in (slice(6), slice(6, None)))
+
+    @jax.jit
+    def loss(factor):
+        both = jg.merge(jg.scale(old, factor), new)
+        return jnp.sum(both.class_weight.value) + jnp.sum(jnp.sin(both.mean.value)) + jnp.sum(jnp.sin(both.scatter))
+
+    check_grads(loss, (0.4,), order=1, rtol=1e-6)
+    assert np.isnan([loss(-0.1), loss(np.inf)]).all()
+
+
+@pytest.mark.parametrize(
+    ("statistics", "factor", "error", "message"),
+    [
+        (None, -0.5, ValueError, "factor must be one finite number, 0 or more; found -0.5"),
+        (None, np.inf, ValueError, "found inf"),
+        (None, np.nan, ValueError, "found nan"),
+        (None, np.ones(2), ValueError, r"found shape \(2,\). For several, jax.vmap over it"),
+        (None, "half", TypeError, "factor must be a real numeric array"),
+        (jg.LDA(), 0.5, TypeError, "scale takes statistics, such as .* found GDA"),
+    ],
+)
+def test_what_scale_refuses_and_why(statistics, factor, error, message):
+    statistics = statistics or jg.LDA().statistics(np.eye(2), np.array([0, 1]))
+    with pytest.raises(error, match=message):
+        jg.scale(statistics, factor)
 
 
 @each_case
@@ -74,7 +116,7 @@ def test_row_order_does_not_matter(case):
 @pytest.mark.parametrize("soft", [False, True])
 def test_zero_weight_is_absence_whatever_the_row_holds(case, soft):
     x, y = case.data()
-    weight = np.random.default_rng(2).permutation(np.arange(len(x)) < 43).astype(float)
+    weight = np.random.default_rng(2).permutation(np.arange(len(x)) < 20).astype(float)
     labels = np.eye(K)[y] if soft else y
     spoilt = np.where(weight[:, None] > 0, x, np.nan)
     with_absent = case.estimator.statistics(spoilt, labels, num_classes=K, sample_weight=weight, block_size=16)
@@ -108,8 +150,8 @@ def test_an_absent_row_leaves_no_trace_and_its_weight_has_a_derivative(case):
 @each_case
 def test_weight_two_is_the_row_twice(case):
     x, y = case.data()
-    weight = np.random.default_rng(2).permutation(np.arange(len(x)) % 3)
-    weighted = case.estimator.statistics(x, y, sample_weight=weight)
+    weight = np.random.default_rng(2).permutation(np.arange(len(x)) % 3)  # as many rows again
+    weighted = case.estimator.statistics(x, y, sample_weight=weight.astype(float))
     close(weighted, case.estimator.statistics(np.repeat(x, weight, 0), np.repeat(y, weight, 0)))
 
 
@@ -121,7 +163,7 @@ def test_one_hot_responsibilities_equal_hard_labels(case):
 
 @each_case
 def test_soft_labels_are_rows_shared_by_weight(case):
-    x, _ = case.data()
+    x = case.data()[0][:20]
     responsibilities = np.random.default_rng(4).random((len(x), K)) * 2
     rows, classes = np.repeat(x, K, 0), np.tile(np.arange(K), len(x))
     expected = case.estimator.statistics(rows, classes, sample_weight=responsibilities.ravel())
@@ -132,9 +174,9 @@ def test_soft_labels_are_rows_shared_by_weight(case):
 def test_log_likelihood_equals_scipy(case):
     x, y = case.data()
     c = jg.fit(case.estimator, x, y)
-    points, _ = case.data(n=10, seed=5)
-    expected = [[case.log_density(c.density, k, row) for k in range(K)] for row in points]
-    close(jg.log_likelihood(c, points), np.array(expected), 1e-9)
+    points, _ = case.data(seed=5)
+    expected = [[case.log_density(c.density, k, row) for k in range(K)] for row in points[:10]]
+    close(jg.log_likelihood(c, points)[:10], np.array(expected), 1e-9)
 
 
 @each_case
@@ -220,7 +262,7 @@ def test_hessian_of_the_evidence_is_finite(case):
 @each_case
 def test_vmap_over_hyperparameters_equals_a_loop(case):
     x, y = case.data()
-    values = jnp.array([0.0, 0.5, 2.0])
+    values = jnp.array([0.0, 0.5, 1.0])  # some are shares
     estimators = jax.tree.map(lambda _: values, case.estimator)
     stacked = jax.vmap(lambda e: jg.fit(e, x, y))(estimators)
     scores = jax.vmap(jg.log_joint, in_axes=(0, None))(stacked, x)

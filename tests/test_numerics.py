@@ -35,6 +35,7 @@ import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
 from jaxgen.numerics import Total
 one, start = Total.of(jnp.float32(1)), Total.of(jnp.float32(2**24))
 print(int(jax.jit(lambda: jax.lax.fori_loop(0, 100, lambda _, t: t.merge(one), start))().exact()) - 2**24)
+print(int(jax.jit(lambda t: t.scaled(jnp.float32(7)))(Total.of(jnp.float32(2**24 - 1))).exact()) - 7 * 2**24)
 rows = np.ones((2**25 + 5, 1), bool)
 print(int(jg.BernoulliNB().statistics(rows, np.zeros(len(rows), int)).feature_sum.exact()[0, 0]) - 2**25)
 x = (np.random.default_rng(0).normal(size=(100_000, 3)) + 1e5).astype(np.float32)
@@ -42,7 +43,7 @@ c = jg.fit(jg.QDA(), x, np.zeros(len(x), int))
 factor = np.asarray(c.density.cholesky[0], np.float64)
 print(np.abs(factor @ factor.T - np.cov(x.T.astype(np.float64), bias=True)).max() < 1e-3)
 """)
-    assert printed == ["100", "5", "True"]
+    assert printed == ["100", "-7", "5", "True"]
 
 
 def test_subtracting_whole_numbers_is_exact_where_little_remains():

@@ -15,13 +15,16 @@ def numbers(line):
 
 def test_python_blocks_run_and_print_what_they_say(run_script):
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     printed = run_script("\n".join(blocks), optimised=False)
     assert printed[0] == "[0 1]"
     np.testing.assert_allclose(numbers(printed[1]), [0.01, 0.97], atol=5e-3)
     np.testing.assert_allclose([float(line) for line in printed[2:5]], [0.98, 0.973, -0.0076], atol=5e-4)
     np.testing.assert_allclose(numbers(printed[5]), [0.542, 0.533, 0.538, 0.874], atol=5e-4)
     assert printed[6] == "(4, 4)"
+    np.testing.assert_allclose([float(printed[i]) for i in (7, 9, 12)], [0.947, 0.98, 0.98], atol=5e-4)
+    np.testing.assert_allclose(numbers(printed[8]), [5.0, 3.4, 1.43, 0.193], rtol=3e-3)
+    np.testing.assert_allclose([*numbers(printed[10]), float(printed[11])], [0.185, -103, -11.7], rtol=5e-3)
 
 
 def modules_of_the_picture():

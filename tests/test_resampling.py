@@ -1,16 +1,21 @@
-"""Cross-validation: every fold against a fit without it, and scikit-learn's."""
+"""Cross-validation and leave-one-out against fits without a fold and scikit-learn's; the bootstrap against its rows."""
+
+import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from registry import K, each_case
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import cross_val_score
-from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.model_selection import LeaveOneOut, cross_val_predict, cross_val_score
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
+from jaxgen import platform
+from jaxgen.replicates import row_counts
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -78,6 +83,7 @@ def test_a_grid_of_hyperparameters_from_the_same_statistics():
         ({"folds": 1}, ValueError, "folds must be a whole number from 2 to the 120 rows"),
         ({"folds": 121}, ValueError, "found 121"),
         ({"folds": 2.0}, ValueError, "found 2.0"),
+        ({"folds": "loo"}, ValueError, "or 'leave-one-out'; found 'loo'"),
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
@@ -95,3 +101,160 @@ def test_what_is_refused_and_why(keywords, error, message):
 def test_traced_rows_are_refused():
     with pytest.raises(TypeError, match="deals concrete rows out to folds"):
         jax.jit(lambda x: jg.cross_validate(jg.LDA(), x, Y))(X)
+
+
+def leave_one_out(estimator, x, y, **keywords):
+    return jg.cross_validate(estimator, x, y, folds="leave-one-out", **keywords)
+
+
+def refits(estimator, x, y, num_classes=K, weight=None):
+    """The log posterior of each row from a fit of its own to all others."""
+    weight = np.ones(len(y), x.dtype) if weight is None else weight
+    posteriors = []
+    for i, others in enumerate(~np.eye(len(y), dtype=bool)):
+        c = jg.fit(estimator, x[others], y[others], num_classes=num_classes, sample_weight=weight[others])
+        posteriors.append(np.asarray(jg.log_posterior(c, x[i])))
+    return np.array(posteriors)
+
+
+def check_against(ours, posterior, y, present=slice(None), **tolerance):
+    loss = -posterior[np.arange(len(y)), y]
+    np.testing.assert_allclose(ours.log_loss[present], loss[present], **tolerance)
+    np.testing.assert_array_equal(ours.accuracy[present], (posterior.argmax(axis=1) == y)[present])
+
+
+@each_case
+def test_leaving_a_row_out_is_fitting_to_the_others(case):
+    x, y = case.data(n=20)
+    check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
+
+
+BITS = (RNG.random((N, 4)) < 0.4).astype(int)
+LEVELS = RNG.integers(0, 3, (N, 4))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "peer", "x"),
+    [
+        (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr"), X),
+        (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0), X),
+        (jg.MultinomialNB(), MultinomialNB(), WORDS),
+        (jg.BernoulliNB(), BernoulliNB(), BITS),
+        (jg.CategoricalNB(3), CategoricalNB(min_categories=3), LEVELS),
+        (jg.LogisticRegression(l2=0.5), LogisticRegression(C=2.0, tol=1e-10, max_iter=1000), X),
+    ],
+)
+def test_rows_left_out_are_scored_as_scikit_learn_scores_them(estimator, peer, x):
+    rows = slice(40)
+    posterior = cross_val_predict(peer, x[rows], Y[rows], cv=LeaveOneOut(), method="predict_log_proba")
+    check_against(leave_one_out(estimator, x[rows], Y[rows]), posterior, Y[rows], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("estimator", "dtype"), [(jg.GaussianNB(prior_alpha=1.0), np.float32), (jg.LDA(), np.float64)])
+def test_rows_are_left_out_in_parts_with_weights_an_outlier_and_a_class_of_one_row(estimator, dtype):
+    """Taking the outlier away from sums in float32 would leave no digits of the others."""
+    x, y, weight = X[:30].astype(dtype), Y[:30].copy(), RNG.integers(0, 3, 30).astype(dtype)
+    y[5], weight[[5, 7]], x[7] = 3, 1.5, 1e5 * RNG.normal(size=4)
+    absent = weight == 0
+    x[absent] = np.nan
+    with platform.override(dataclasses.replace(platform.CPU, fold_elements=400)):  # a few rows at a time
+        ours = leave_one_out(estimator, x, y, sample_weight=weight)
+    np.testing.assert_array_equal(np.isnan(ours.log_loss) & np.isnan(ours.accuracy), absent)
+    expected = refits(estimator, np.where(absent[:, None], 0, x), y, 4, weight)
+    assert np.isposinf(ours.log_loss[5]) == (estimator.prior_alpha == 0)
+    check_against(ours, expected, y, ~absent, rtol=2e-4, atol=2e-5)
+
+
+def test_a_grid_of_hyperparameters_for_rows_left_out():
+    def loss(alpha):
+        return leave_one_out(jg.MultinomialNB(alpha), WORDS[:20], Y[:20]).log_loss.mean()
+
+    with platform.override(dataclasses.replace(platform.CPU, fold_elements=200)):
+        grid = jax.jit(jax.vmap(jax.value_and_grad(loss)))(jnp.array([0.1, 1.0]))
+        step = 1e-5
+        for alpha, value, slope in zip((0.1, 1.0), *grid, strict=True):
+            np.testing.assert_allclose(value, loss(alpha), rtol=1e-12)
+            np.testing.assert_allclose(slope, (loss(alpha + step) - loss(alpha - step)) / (2 * step), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x", "y", "error", "message"),
+    [
+        (jg.LDA(), X, Y[:5], ValueError, r"y must be labels of shape \(120,\)"),
+        (jg.LDA(), X[:1], Y[:1], ValueError, "needs two rows or more, to fit to the others; found 1"),
+        (jg.LDA(), np.where(np.arange(N)[:, None] == 7, np.nan, X), Y, ValueError, "found nan at row 7, column 0"),
+        (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS), Y, TypeError, "takes dense x.*found sparse rows"),
+        (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),
+        (
+            jg.GaussianNB(0.0),
+            np.arange(6.0)[:, None],
+            np.array([0, 0, 0, 0, 1, 1]),
+            ValueError,
+            "row 4 left out: the covariance of class 1 is singular",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_left_out_and_why(estimator, x, y, error, message):
+    with pytest.raises(error, match=message):
+        leave_one_out(estimator, x, y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x", "weight"),
+    [
+        (jg.GaussianNB(), X[:40], None),
+        (jg.LogisticRegression(), X[:40], None),
+        (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS[:40]), np.arange(40) % 3),
+    ],
+)
+def test_a_replicate_is_the_fit_to_its_rows(estimator, x, weight):
+    key, y = jax.random.key(3), Y[:40]
+    many = jg.bootstrap(key, estimator, x, y, num_replicates=4, sample_weight=weight)
+    present = np.arange(40) if weight is None else np.flatnonzero(weight)
+    rows = np.concatenate([present, np.flatnonzero(~np.isin(np.arange(40), present))])
+    for r, each in enumerate(jax.random.split(key, 4)):
+        counts = np.asarray(row_counts(each, jnp.asarray(rows, jnp.int32), jnp.int32(len(present))))
+        assert counts.sum() == len(present)
+        assert not counts[rows[len(present) :]].any()
+        drawn = np.repeat(np.arange(40), counts)
+        one = jg.fit(estimator, x[drawn], y[drawn], sample_weight=None if weight is None else weight[drawn])
+        jax.tree.map(lambda a, b, r=r: np.testing.assert_allclose(a[r], b, rtol=1e-6, atol=1e-9), many, one)
+
+
+def test_the_spread_of_a_mean_is_its_standard_error_also_under_jit():
+    x, y, key = 3.0 * RNG.normal(size=(400, 2)), np.arange(400) % 2, jax.random.key(0)
+    many = jg.bootstrap(key, jg.GaussianNB(), x, y, num_replicates=600)
+    expected = np.stack([x[y == k].std(axis=0) for k in (0, 1)]) / np.sqrt(200)
+    # Of 600 replicates a deviation is known to 1 part in √1200.
+    np.testing.assert_allclose(many.density.mean.std(axis=0), expected, rtol=4 / np.sqrt(1200))
+    draw = jax.jit(lambda x, y: jg.bootstrap(key, jg.GaussianNB(), x, y, num_replicates=600, num_classes=2))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), draw(x, y), many)
+
+
+def test_a_class_that_a_resample_lacks_is_impossible_there():
+    many = jg.bootstrap(jax.random.key(0), jg.GaussianNB(), X[:6], np.array([0, 0, 0, 0, 0, 1]), num_replicates=20)
+    lacking = np.isneginf(many.log_prior[:, 1])
+    assert 0 < lacking.sum() < 20
+    assert np.isfinite(many.density.mean).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"num_replicates": 0}, ValueError, "num_replicates must be a positive integer, static under jit; found 0"),
+        ({"estimator": jg.LDA}, TypeError, "estimator must be one of jaxgen's"),
+        ({"estimator": jg.LDA(ridge=-1.0)}, ValueError, "GDA.ridge must be finite and 0 or more"),
+        ({"y": Y[:5]}, ValueError, "y must have one entry for each of the 120 rows"),
+        ({"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)}, ValueError, "found nan at row 7, column 0"),
+        ({"sample_weight": np.zeros(N)}, ValueError, "the weights of all rows are zero"),
+        (
+            {"estimator": jg.GaussianNB(ridge=0.0), "x": X[:6], "y": np.arange(6) % 2},
+            ValueError,
+            "resample [0-9]+: the covariance of class [01] is singular",
+        ),
+    ],
+)
+def test_what_the_bootstrap_refuses_and_why(changed, error, message):
+    arguments = {"estimator": jg.LDA(), "x": X, "y": Y, "num_replicates": 20} | changed
+    with pytest.raises(error, match=message):
+        jg.bootstrap(jax.random.key(0), **arguments)

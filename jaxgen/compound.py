@@ -1,0 +1,137 @@
+"""Densities of counts whose parameters are known by a posterior alone: wider than those with any one value of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen import inputs
+from jaxgen.affine import log_factorial
+from jaxgen.rising import log_rising
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Bool, Float, Int
+
+    from jaxgen.missing import PartialRows
+
+
+class DirichletMultinomial(NamedTuple):
+    """Word counts of a document, given their total m: multinomial, with θ ~ Dirichlet(α_k) drawn for each document.
+
+        log p(x | k) = log m! − Σ_j log x_j! + log Γ(A_k)/Γ(A_k + m) + Σ_j log Γ(α_kj + x_j)/Γ(α_kj),    A_k = Σ_j α_kj
+
+    (Minka 2000, Estimating a Dirichlet distribution.)
+
+    Attributes:
+        concentration: α, positive, (K, d).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Classifier(jnp.zeros(1), jg.DirichletMultinomial(jnp.ones((1, 2))))
+        >>> print(jnp.exp(jg.log_likelihood(c, jnp.array([[2.0, 0.0], [1.0, 1.0], [0.0, 2.0]])))[:, 0].round(4))
+        [0.3333 0.3333 0.3333]
+    """
+
+    concentration: Float[Array, "classes d"]
+
+    domain = inputs.COUNTS
+    needs_total_count = True
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.concentration.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
+        return self.scores(x) + _log_coefficient(x)
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k, their total), in nats: θ renormalised over them is a Dirichlet, of their own α."""
+        return self._scores(x.values, jnp.asarray(x.observed)) + _log_coefficient(x.values)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood without its coefficient, which is common to all classes."""
+        return self._scores(x, jnp.ones_like(x, bool))
+
+    def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
+        total, nothing = jnp.sum(x, axis=1), ~jnp.any(observed, axis=1)
+
+        def one_class(alpha: Float[Array, " d"]) -> Array:
+            of_all = jnp.where(nothing, 1.0, jnp.sum(jnp.where(observed, alpha[None], 0.0), axis=1))
+            unit = of_all + total
+            return jnp.sum(log_rising(alpha[None], x, unit[:, None]), axis=1) - log_rising(of_all, total, unit)
+
+        return lax.map(one_class, self.concentration).T
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y, of so many words."""
+        of_probabilities, of_words = jax.random.split(key)
+        theta = jax.random.dirichlet(of_probabilities, self.concentration[y])
+        return jax.random.multinomial(of_words, total_count.astype(theta.dtype), theta, dtype=theta.dtype)
+
+    def linear(self) -> None:
+        """A word that a document repeats tells less each time."""
+        return None
+
+
+class NegativeBinomial(NamedTuple):
+    """Independent numbers of events: Poisson, with rates λ_kj ~ Gamma(a_kj, b_kj) drawn for each row.
+
+        log p(x | k) = Σ_j log Γ(a_kj + x_j)/Γ(a_kj) − a_kj log(1 + 1/b_kj) − x_j log(1 + b_kj) − log x_j!
+
+    (Gelman et al. 2013, section 2.6.)
+
+    Attributes:
+        shape: a, positive, (K, d).
+        rate: b, positive, (K, d) or (K, 1).
+    """
+
+    shape: Float[Array, "classes d"]
+    rate: Float[Array, "classes features"]
+
+    domain = inputs.COUNTS
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.shape.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        return self.scores(x) - jnp.sum(log_factorial(x), axis=1, keepdims=True)
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        return self._scores(x.values, jnp.asarray(x.observed)) - jnp.sum(log_factorial(x.values), axis=1, keepdims=True)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood without the factorials, which are common to all classes."""
+        return self._scores(x, jnp.ones_like(x, bool))
+
+    def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
+        def one_class(parameters: tuple[Array, Array]) -> Array:
+            shape, rate = parameters
+            terms = log_rising(shape[None], x, 1 + rate[None]) - (shape * jnp.log1p(1 / rate))[None]
+            return jnp.sum(jnp.where(observed, terms, 0.0), axis=1)
+
+        return lax.map(one_class, (self.shape, self.rate)).T
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y."""
+        of_rates, of_events = jax.random.split(key)
+        rate = jax.random.gamma(of_rates, self.shape[y], dtype=self.shape.dtype) / self.rate[y]
+        return jax.random.poisson(of_events, rate).astype(rate.dtype)
+
+    def linear(self) -> None:
+        """An event that happens again tells less each time."""
+        return None
+
+
+def _log_coefficient(x: Float[Array, "n d"]) -> Float[Array, "n 1"]:
+    """log m! − Σ_j log x_j!."""
+    return log_factorial(jnp.sum(x, axis=1, keepdims=True)) - jnp.sum(log_factorial(x), axis=1, keepdims=True)

@@ -1,0 +1,94 @@
+"""What a Gaussian knows of the features that were not observed, given those that were.
+
+    x_m | x_o ~ N(μ_m − P_mm⁻¹ P_mo (x_o − μ_o), P_mm⁻¹),    P = Σ⁻¹
+
+in fixed shapes: rows and columns of P that were observed are those of the identity. P is the square of the whitening,
+so nothing is subtracted that could cancel (Petersen & Pedersen 2012, The Matrix Cookbook, section 8.1.3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen.labels import HardLabels, SoftLabels
+from jaxgen.numerics import cholesky_or_nan, einsum, inverse_factor
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.labels import Labels
+    from jaxgen.missing import PartialRows
+
+
+def residuals(
+    x: PartialRows, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
+) -> tuple[Float[Array, "n classes d"], Float[Array, "n covariances d d"]]:
+    """Every row less the mean of each class, its missing features at E[x_m | x_o], and the factor R of P_mm = RRᵀ.
+
+    Args:
+        x: rows, zero where they were not observed.
+        mean: μ of each class.
+        whitening: L⁻¹ of each class, or one for all.
+    """
+    classes, d = mean.shape
+    missing = ~jnp.asarray(x.observed)
+    precision = einsum("cji,cjk->cik", whitening, whitening)
+    both = (missing[:, :, None] & missing[:, None, :])[:, None]
+    padded = jnp.where(both, precision[None], jnp.eye(d, dtype=mean.dtype)[None, None])
+    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool)).reshape(padded.shape)
+    # The gradient of the distance in what is missing, at its mean μ_m; shared factors take all classes at once.
+    residual = jnp.where(missing[:, None], 0.0, x.values[:, None] - mean[None])
+    each = jnp.broadcast_to(whitening, (classes, d, d))
+    white = einsum("cij,ncj->nci", each, residual)
+    slope = jnp.where(missing[:, None], einsum("cji,ncj->nci", each, white), 0.0)
+    columns = slope[..., None] if factor.shape[1] == classes else jnp.swapaxes(slope, 1, 2)[:, None]
+    step = _solve(factor, columns)
+    step = step[..., 0] if factor.shape[1] == classes else jnp.swapaxes(step[:, 0], 1, 2)
+    return jnp.where(missing[:, None], -step, residual), factor
+
+
+def covariance(x: PartialRows, factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """P_mm⁻¹, the covariance of what is missing, zero elsewhere."""
+    missing = ~jnp.asarray(x.observed)
+    inverse = inverse_factor(factor)
+    return jnp.where(missing[:, :, None] & missing[:, None, :], einsum("nji,njk->nik", inverse, inverse), 0.0)
+
+
+def expected(
+    x: PartialRows, labels: Labels, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
+) -> tuple[Float[Array, "rows d"], HardLabels, Float[Array, "rows d d"]]:
+    """Rows as they are expected under their own class, whose they are, and the covariance of what was missing.
+
+    Rows that are shared by classes are given once for each.
+    """
+    if isinstance(labels, SoftLabels):
+        shares, k = labels.dense(), labels.num_classes
+        x = jax.tree.map(lambda leaf: jnp.repeat(leaf, k, axis=0), x)
+        labels = HardLabels(jnp.tile(jnp.arange(k, dtype=jnp.int32), len(shares)), shares.reshape(-1), k)
+
+    def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
+        row = jax.tree.map(lambda leaf: leaf[None], x)
+        residual, factor = residuals(row, mean[None], whitening[None])
+        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, factor[:, 0])[0]
+
+    shared = whitening.shape[0] == 1
+    filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if shared else 0))(
+        x, labels.expand(mean), whitening[0] if shared else labels.expand(whitening)
+    )
+    return filled, labels, spread
+
+
+def noise(factor: Float[Array, "n d d"], normal: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Standard normal draws as draws of N(0, P_mm⁻¹); what was observed is not to be looked at."""
+    return lax.linalg.triangular_solve(factor, normal[..., None], left_side=True, lower=True, transpose_a=True)[..., 0]
+
+
+def _solve(factor: Array, columns: Array) -> Array:
+    """(RRᵀ)⁻¹ b."""
+    half = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
+    return lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)

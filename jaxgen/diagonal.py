@@ -1,0 +1,93 @@
+"""Gaussian densities of independent features: a standard deviation for each class, or one for all.
+
+x_j | y = k ~ N(μ_kj, σ_kj²), independently
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen import inputs
+from jaxgen.distances import LOG_2PI, are_near, linear_form, linear_scores, squared_distances
+from jaxgen.numerics import matmul
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float, Int
+
+    from jaxgen.missing import PartialRows
+
+
+class DiagonalGaussian(NamedTuple):
+    """Gaussian density with independent features, a standard deviation σ for each class or one for all.
+
+        log p(x | k) = Σ_j −½ ((x_j − μ_kj) / σ_kj)² − log σ_kj − ½ log 2π
+
+    Attributes:
+        mean: (K, d).
+        scale: standard deviations σ, (K, d); with 1 in place of K where they are shared, of d where they are spherical.
+    """
+
+    mean: Float[Array, "classes d"]
+    scale: Float[Array, "scales features"]
+
+    domain = inputs.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.mean.shape[-1]
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        precision = 1 / jnp.broadcast_to(self.scale, self.mean.shape)
+        center = jnp.mean(self.mean, axis=0)
+        offset = (self.mean - center[None]) * precision
+
+        def expanded() -> Array:
+            residual = x - center[None]
+            cross = matmul(residual, (offset * precision).T)
+            return matmul(residual**2, (precision**2).T) - 2 * cross + jnp.sum(offset**2, axis=-1)[None]
+
+        # Two products are many times faster than a pass for each class.
+        distance = lax.cond(are_near(offset), expanded, lambda: self.squared_distances(x))
+        log_scale = -jnp.sum(jnp.log(precision), axis=-1)
+        return -0.5 * distance - log_scale[None] - 0.5 * self.num_features * LOG_2PI
+
+    def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances Σ_j ((x_j − μ_kj) / σ_kj)²."""
+        precision = 1 / jnp.broadcast_to(self.scale, self.mean.shape)
+        return squared_distances(x, self.mean, lambda residual, p: residual * p[None], precision)
+
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        scale = jnp.broadcast_to(self.scale, self.mean.shape)
+
+        def one_class(terms: tuple[Array, Array]) -> Array:
+            mean, scale = terms
+            residual = jnp.where(x.observed, (x.values - mean[None]) / scale[None], 0.0)
+            return -0.5 * jnp.sum(residual**2, axis=-1) - matmul(x.mask, jnp.log(scale))
+
+        return lax.map(one_class, (self.mean, scale)).T - 0.5 * LOG_2PI * jnp.sum(x.mask, axis=-1)[:, None]
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """Linear where the scale is shared: one matrix product."""
+        return linear_scores(self, x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
+
+    def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
+        """One draw from the density of each class in y: μ_k + σ_k z."""
+        noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
+        return self.mean[y] + jnp.broadcast_to(self.scale, self.mean.shape)[y] * noise
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """Weights and constants of the scores of x, for a shared scale."""
+        return linear_form(self) if self.scale.shape[0] == 1 else None
+
+    def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
+        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
+        white = (self.mean - center[None]) / self.scale
+        return white / self.scale, -0.5 * jnp.sum(white**2, axis=-1)

@@ -1,0 +1,152 @@
+"""Expectation-maximisation: a fit where labels or correlated features are missing.
+
+    E  responsibilities r_ik = p(k | x_i) of the rows without a label, and what is expected of missing features
+    M  the estimate from the statistics of those
+
+The E-step is `log_joint` and `statistics`, the M-step `estimate`; here is their loop and the gradient through its end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.flatten_util import ravel_pytree
+from jax.scipy.sparse.linalg import gmres
+
+from jaxgen.classify import log_joint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Bool, Float, Int
+
+    from jaxgen.classify import Classifier
+    from jaxgen.estimator import GenerativeEstimator
+
+# Vectors that GMRES keeps before it begins anew.
+_BASIS = 30
+
+
+class Data(NamedTuple):
+    """Rows, of which some have a label.
+
+    Attributes:
+        x: features (n, d), or sparse rows.
+        observed: True for the entries of x that count; None where all do.
+        known: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
+        unlabelled: weight of each row without a label, (n,); zero for the others.
+    """
+
+    x: Any
+    observed: Bool[Array, "n d"] | None
+    known: Float[Array, "n classes"]
+    unlabelled: Float[Array, " n"]
+
+
+class EMReport(NamedTuple):
+    """How a run of EM went.
+
+    Attributes:
+        converged: whether the last step changed the evidence by no more than the tolerance.
+        steps: how many were taken, T.
+        log_evidence: mean log p(x, y) of rows with labels and log p(x) of others, in nats, before each step,
+            (max_steps,); NaN from T on.
+    """
+
+    converged: Bool[Array, ""]
+    steps: Int[Array, ""]
+    log_evidence: Float[Array, " max_steps"]
+
+    @property
+    def last(self) -> Float[Array, ""]:
+        """The evidence before the last step; NaN for a run that broke down."""
+        return self.log_evidence[self.steps - 1]
+
+
+def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: Data) -> tuple[Any, Array]:
+    """The E-step: the statistics expected under a classifier, and the mean log evidence."""
+    joint = log_joint(c, data.x, observed=data.observed)
+    evidence = jax.nn.logsumexp(joint, axis=-1)
+    posterior = jnp.exp(joint - evidence[:, None])
+    without = data.unlabelled[:, None] > 0
+    responsibilities = data.known + jnp.where(without, data.unlabelled[:, None] * posterior, 0.0)
+    terms = jnp.sum(jnp.where(data.known > 0, data.known * joint, 0.0), axis=-1)
+    terms += jnp.where(data.unlabelled > 0, data.unlabelled * evidence, 0.0)
+    mean = jnp.sum(terms) / (jnp.sum(data.known) + jnp.sum(data.unlabelled))
+    return statistics_of(estimator, data, responsibilities, c), mean
+
+
+def statistics_of(
+    estimator: GenerativeEstimator[Any, Any], data: Data, responsibilities: Array, c: Classifier[Any] | None
+) -> Any:
+    """Statistics of the rows with these responsibilities; c fills in what is missing, where that is needed."""
+    given = c if estimator.fills_in and data.observed is not None else None
+    return estimator.statistics(data.x, responsibilities, observed=data.observed, given=given)
+
+
+def climb(
+    estimator: GenerativeEstimator[Any, Any], start: Any, data: Data, tolerance: Array, max_steps: int
+) -> tuple[Any, EMReport]:
+    """Steps of EM from statistics, until one changes the mean evidence by no more than the tolerance."""
+
+    def step(state: tuple[Any, EMReport]) -> tuple[Any, EMReport]:
+        before, report = state
+        statistics, evidence = expect(estimator, estimator.estimate(before), data)
+        rounding = 4 * jnp.finfo(evidence.dtype).eps * jnp.abs(evidence)
+        still = jnp.abs(evidence - report.last) <= jnp.maximum(tolerance, rounding)
+        trace = report.log_evidence.at[report.steps].set(evidence)
+        return statistics, EMReport((report.steps > 0) & still, report.steps + 1, trace)
+
+    def unfinished(state: tuple[Any, EMReport]) -> Array:
+        _, report = state
+        broken = (report.steps > 0) & jnp.isnan(report.last)
+        return (report.steps < max_steps) & ~report.converged & ~broken
+
+    trace = jnp.full(max_steps, jnp.nan, data.known.dtype)
+    begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), trace)
+    return lax.while_loop(unfinished, step, (start, begin))
+
+
+def differentiable(estimator: GenerativeEstimator[Any, Any], data: Data, statistics: Any) -> Any:
+    """Statistics where EM has converged, with the derivatives of its fixed point.
+
+    One more step maps them to themselves: that implies how they move with the data and the hyperparameters, whatever
+    path led there.
+    """
+
+    def change(statistics: Any) -> Any:
+        after, _ = expect(estimator, estimator.estimate(statistics), data)
+        return jax.tree.map(jnp.subtract, after, statistics)
+
+    return lax.custom_root(change, lax.stop_gradient(statistics), lambda _, found: found, _solve)
+
+
+def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
+    """The v with linear(v) = target: the derivative of a step less the identity, whose eigenvalues are −1 … 0."""
+    flat, unravel = ravel_pytree(target)
+
+    def of_flat(v: Array) -> Array:
+        return ravel_pytree(linear(unravel(v)))[0]
+
+    tolerance = 8 * float(jnp.finfo(flat.dtype).eps)
+
+    def solve(matvec: Callable[[Array], Array], b: Array) -> Array:
+        return gmres(matvec, b, tol=tolerance, restart=min(_BASIS, b.size), maxiter=20)[0]
+
+    return unravel(lax.custom_linear_solve(of_flat, flat, solve, solve))
+
+
+def ascend(
+    estimator: GenerativeEstimator[Any, Any], starts: Any, data: Data, tolerance: Array, *, max_steps: int
+) -> tuple[Classifier[Any], EMReport]:
+    """EM from a stack of starting statistics, all runs at once: the classifier of the best one, and how it went."""
+    fixed = lax.stop_gradient((estimator, data, tolerance))
+    run = jax.vmap(lambda start: climb(fixed[0], start, fixed[1], fixed[2], max_steps))
+    statistics, reports = run(lax.stop_gradient(starts))
+    best = jnp.argmax(jnp.nan_to_num(jax.vmap(lambda report: report.last)(reports), nan=-jnp.inf))
+    statistics, report = jax.tree.map(lambda leaf: leaf[best], (statistics, reports))
+    return estimator.estimate(differentiable(estimator, data, statistics)), report

@@ -1,0 +1,152 @@
+"""The posterior of Gaussian classes under their conjugate prior, and what is read off it.
+
+    p(μ, Σ | data) ∝ p(data | μ, Σ) p(μ, Σ)
+
+is of the same form as the prior p(μ, Σ): its mode is the estimate, the ratio of the two normalising constants the
+evidence, and N(μ, Σ) averaged over it a t density.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen.moments import Moments
+from jaxgen.numerics import Total, cholesky_or_nan
+from jaxgen.rising import log_rising
+from jaxgen.student import DiagonalStudentT, StudentT
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.conjugate import NormalInverseWishart
+
+
+class Posterior(NamedTuple):
+    """A posterior of the same form as the prior, for each class.
+
+    Attributes:
+        mean: m, (K, d).
+        mean_weight: κ, (K, 1), or (K, d) where features were missing.
+        scale: S, (K, d, d) for full covariances, (K, d) for diagonal and (K, 1) for spherical ones, with 1 in place of
+            K where they are shared.
+        degrees: ν, (K, 1) or (K, d), with 1 in place of K as well.
+        observations: what the data added to ν.
+    """
+
+    mean: Float[Array, "classes d"]
+    mean_weight: Float[Array, "classes features"]
+    scale: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
+    degrees: Float[Array, "covariances features"]
+    observations: Float[Array, "covariances features"]
+
+
+def update(prior: NormalInverseWishart, statistics: Moments, covariance: str) -> Posterior:
+    """The posterior under Gaussian classes; its prior, where the statistics are of no rows.
+
+    κ₀ pseudo-rows at m₀, without any scatter about it, are merged into the data, and S₀ is added to their scatter.
+    """
+    classes, d = statistics.mean.high.shape
+    dtype = statistics.scatter.dtype
+    prior.check_for(d, covariance)
+    weight, spherical = jnp.asarray(prior.mean_weight).astype(dtype), covariance == "spherical"
+    pseudo = jnp.where(weight > 0, weight, jnp.nan)
+    mean = jnp.broadcast_to(jnp.asarray(prior.mean).astype(dtype), (classes, d))
+    merged = statistics.merge(
+        Moments(
+            Total.of(jnp.broadcast_to(pseudo, (classes,))),
+            Total.of(mean),
+            jnp.zeros_like(statistics.scatter),
+            None if statistics.feature_weight is None else Total.of(jnp.broadcast_to(pseudo, (classes, d))),
+        )
+    )
+    scatter, rows = merged.scatter, statistics.weight.value
+    if spherical:
+        scatter = jnp.sum(scatter, axis=-1, keepdims=True)
+        rows = jnp.sum(jnp.broadcast_to(rows, (classes, d)), axis=-1, keepdims=True)
+    if scatter.shape[0] == 1:
+        rows = jnp.sum(rows, axis=0, keepdims=True)
+    return Posterior(
+        merged.mean.value,
+        merged.weight.value,
+        _scale(prior, scatter.shape[1:], dtype)[None] + scatter,
+        _degrees(prior, d if covariance == "full" else 1, dtype) + rows,
+        rows,
+    )
+
+
+def mode(posterior: Posterior, covariance: str) -> Array:
+    """Σ at the joint mode of all means and covariances, in the form of `Posterior.scale`; the means' are its means.
+
+    The density of Σ has the power −½ (ν + p + 1) of its determinant, and each mean that it goes with adds −½, or for a
+    spherical covariance, whose determinant is σ²'s to the power d, −½ d of σ².
+    """
+    classes, d = posterior.mean.shape
+    means = classes // posterior.scale.shape[0]
+    block = d if covariance == "full" else 1
+    divisor = posterior.degrees + (block + 1 + means * (d if covariance == "spherical" else 1))
+    return posterior.scale / (divisor[..., None] if covariance == "full" else divisor)
+
+
+def log_evidence(prior: NormalInverseWishart, statistics: Moments, covariance: str) -> Float[Array, ""]:
+    """log p(x | y): that of the normalising constant of the posterior over the prior's (Murphy 2012, section 5.3.2)."""
+    after = update(prior, statistics, covariance)
+    d, dtype = after.mean.shape[1], after.mean.dtype
+    block = d if covariance == "full" else 1
+    start = _scale(prior, after.scale.shape[1:], dtype)[None]
+    degrees, half = _degrees(prior, block, dtype), after.observations / 2
+    # Gamma functions and scales are both taken in units of ν/2, in which neither is large.
+    unit = after.degrees / 2
+    steps = ((degrees - jnp.arange(block, dtype=dtype)) / 2)[None, None]
+    gammas = jnp.sum(log_rising(steps, half[..., None], unit[..., None]), axis=-1)
+    now = _log_determinant(after.scale / (unit[..., None] if covariance == "full" else unit), covariance)
+    growth = now + block * jnp.log(unit) - _log_determinant(start, covariance)
+    terms = gammas - half * now - degrees / 2 * growth
+    rows = jnp.broadcast_to(statistics.weight.value, after.mean.shape)
+    means = jnp.log1p(rows / jnp.asarray(prior.mean_weight).astype(dtype))
+    return jnp.sum(terms) - 0.5 * jnp.sum(means) - 0.5 * float(np.log(np.pi)) * jnp.sum(rows)
+
+
+def predictive(posterior: Posterior, covariance: str) -> StudentT | DiagonalStudentT:
+    """The density of one new row: N(μ, Σ) averaged over the posterior (Murphy 2012, section 4.6.3)."""
+    mean, d = posterior.mean, posterior.mean.shape[1]
+    widening = jnp.sqrt(1 + 1 / posterior.mean_weight)
+    if covariance == "full":
+        degrees = posterior.degrees[:, 0] - (d - 1)
+        factor = cholesky_or_nan(posterior.scale / degrees[:, None, None], jnp.ones((), bool))
+        return StudentT(mean, factor, degrees, widening[:, 0])
+    scale = jnp.sqrt(posterior.scale / posterior.degrees) * widening
+    if covariance == "diagonal":
+        return DiagonalStudentT(mean, jnp.broadcast_to(scale, mean.shape), posterior.degrees)
+    identity = jnp.eye(d, dtype=mean.dtype)[None]
+    if scale.shape[1] == 1:
+        return StudentT(mean, identity, posterior.degrees[:, 0], scale[:, 0])
+    return StudentT(mean, scale[:, :, None] * identity, posterior.degrees[:, 0], jnp.ones_like(scale[:1, 0]))
+
+
+def _scale(prior: NormalInverseWishart, form: tuple[int, ...], dtype: np.dtype) -> Array:
+    """S₀ in the form of a posterior scale; NaN where it is not positive."""
+    scale = jnp.asarray(prior.scale).astype(dtype)
+    if scale.ndim == 2:
+        factor = jnp.linalg.cholesky(jax.lax.stop_gradient(scale))
+        return jnp.where(jnp.all(jnp.isfinite(factor)), scale, jnp.nan)
+    scale = jnp.where(scale > 0, scale, jnp.nan)
+    return jnp.broadcast_to(scale, form) if len(form) == 1 else jnp.diag(jnp.broadcast_to(scale, form[:1]))
+
+
+def _degrees(prior: NormalInverseWishart, block: int, dtype: np.dtype) -> Array:
+    """ν₀; NaN where it is too small."""
+    degrees = jnp.asarray(block + 2 if prior.degrees is None else prior.degrees).astype(dtype)
+    return jnp.where(degrees > block - 1, degrees, jnp.nan)
+
+
+def _log_determinant(scale: Array, covariance: str) -> Array:
+    """log |S| of each block, (C, 1) or (C, d)."""
+    if covariance != "full":
+        return jnp.log(scale)
+    factor = cholesky_or_nan(scale, jnp.ones((), bool))
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1, keepdims=True)

@@ -1,0 +1,110 @@
+"""What a generative classifier expects of the features that were not observed, given those that were."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgen import blocks, inputs, platform
+from jaxgen.classify import Classifier, generative, log_joint
+from jaxgen.conditional import noise, residuals
+from jaxgen.gaussian import Gaussian
+from jaxgen.missing import PartialRows
+from jaxgen.mixed import Mixed
+from jaxgen.numerics import inverse_factor
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Bool, Float, Int, Real
+
+    from jaxgen.inputs import AnyArray
+    from jaxgen.platform import Tuning
+
+
+def impute(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], observed: Bool[AnyArray, "*n d"], *, key: Array | None = None
+) -> Float[Array, "*n d"]:
+    """x with its missing features filled in: by their mean given the observed ones, or by a draw.
+
+        E[x_m | x_o] = Σ_k p(y = k | x_o) E[x_m | x_o, y = k]
+
+    Args:
+        c: a generative classifier; the mean of a category is none, and of a multinomial the missing words have no known
+            total.
+        x: one point (d,) or points (n, d).
+        observed: True for what was observed, of the same shape.
+        key: of `jax.random`; with it a class is drawn for each row, and what is missing from its density.
+
+    Returns:
+        Of the shape of x, in the dtype of the classifier; what was observed is as it was.
+
+    Raises:
+        ValueError: as `log_likelihood`.
+        TypeError: for a family that has no such mean, or no such draw.
+
+    Example:
+        >>> import jax.numpy as jnp, numpy as np, jaxgen as jg
+        >>> height_and_weight = jg.Gaussian(jnp.array([[170.0, 70.0]]), jnp.array([[[10.0, 0.0], [8.0, 6.0]]]))
+        >>> c = jg.Classifier(jnp.zeros(1), height_and_weight)
+        >>> print(jg.impute(c, np.array([180.0, np.nan]), np.array([True, False])))  # 70 + 0.8 · 10
+        [180.  78.]
+    """
+    c = generative(c, "impute")
+    joint = log_joint(c, x, observed=observed)
+    rows = inputs.check_points(x, c.num_features, observed=observed)
+    return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
+
+
+@partial(jax.jit, static_argnames="tuning")
+def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None, *, tuning: Tuning | None) -> Array:
+    dtype = joint.dtype
+    density = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c.density)
+    rows, joint = jax.tree.map(jnp.atleast_2d, (x.astype(dtype), joint))
+    keys = None if key is None else jax.random.split(key, len(joint))
+
+    def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
+        x, joint, keys = data
+        if keys is None:
+            missing = jnp.sum(jax.nn.softmax(joint, axis=1)[:, :, None] * _mean(density, x), axis=1)
+        else:
+            of_class, of_features = jax.random.split(keys[0])
+            y = jax.random.categorical(of_class, joint).astype(jnp.int32)
+            missing = _draw(density, of_features, x, y)
+        # A row that is impossible, or bad under a trace, has no posterior.
+        possible = jnp.any(joint > -jnp.inf, axis=1, keepdims=True)
+        return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
+
+    def in_blocks(*data: Any, tuning: Tuning) -> Array:
+        width = max(joint.shape[1] * rows.shape[1], getattr(density, "marginal_width", 0))
+        return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width))[0]
+
+    return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)
+
+
+def _mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"]:
+    """E[x | x_o, k]."""
+    if isinstance(density, Mixed):
+        return density.join([_mean(part, rows) for part, rows in density.split(x)])
+    if isinstance(density, Gaussian):
+        return density.mean[None] + residuals(x, density.mean, inverse_factor(density.cholesky))[0]
+    if not hasattr(density, "mean"):
+        raise TypeError(f"{type(density).__name__} has no mean of a missing feature. Where it can be drawn, give key=.")
+    return jnp.broadcast_to(density.mean[None], (x.shape[0], *density.mean.shape))
+
+
+def _draw(density: Any, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+    """A draw of x given x_o and the class."""
+    if isinstance(density, Mixed):
+        keys = jax.random.split(key, len(density.densities))
+        return density.join([_draw(part, k, rows, y) for k, (part, rows) in zip(keys, density.split(x), strict=True)])
+    if isinstance(density, Gaussian):
+        residual, factor = residuals(x, density.mean, inverse_factor(density.cholesky))
+        row = jnp.arange(len(y), dtype=jnp.int32)
+        own = factor[row, y] if factor.shape[1] > 1 else factor[:, 0]
+        return density.mean[y] + residual[row, y] + noise(own, jax.random.normal(key, x.shape, x.dtype))
+    if getattr(density, "needs_total_count", False):
+        raise TypeError("the total of the words that were not observed is not known: they cannot be drawn.")
+    return density.sample(key, y)

@@ -1,0 +1,190 @@
+"""Mixed naive Bayes: families side by side, each on columns of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen.conjugate import proper
+from jaxgen.estimator import GenerativeEstimator
+from jaxgen.mixed import Columns, Mixed, MixedStatistics, domain_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+    from jaxgen.missing import PartialRows
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True)
+class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
+    """Naive Bayes over groups of features, each with a family of its own.
+
+        p(x | y = k) = Π_g p_g(x_g | y = k)
+
+    Features are independent given the class across groups; within a group as its family has it (LDA and QDA correlate
+    theirs). One pass makes the statistics of all families.
+
+    Attributes:
+        parts: pairs of a generative estimator and the columns of x that it takes; together those are 0 … d − 1, each
+            once. The estimators' own `prior_alpha` plays no part.
+        prior_alpha: pseudo-count of each class in the prior.
+
+    Raises:
+        TypeError: for parts that are no pairs of a generative estimator and columns.
+        ValueError: for columns that are not 0 … d − 1, each once.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> patients = np.array([[36.5, 0], [36.9, 0], [38.8, 1], [39.4, 0], [39.1, 1]])  # temperature, cough
+        >>> estimator = jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.BernoulliNB(), (1,))))
+        >>> c = jg.fit(estimator, patients, np.array([0, 0, 1, 1, 1]))
+        >>> jg.predict(c, np.array([[36.7, 0.0], [39.0, 1.0]])).tolist()
+        [0, 1]
+    """
+
+    parts: tuple[tuple[GenerativeEstimator[Any, Any], Columns], ...] = dataclasses.field(metadata={"nested": True})
+
+    def __post_init__(self) -> None:
+        """Check the parts."""
+        shape = "pairs of a generative estimator and its columns, such as ((LDA(), (0, 1)), (BernoulliNB(), (2,)))"
+        try:
+            parts = tuple((estimator, tuple(int(np.asarray(j)) for j in group)) for estimator, group in self.parts)
+        except (TypeError, ValueError):
+            raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
+        if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
+            raise TypeError(f"MixedNB takes {shape}; found {', '.join(type(e).__name__ for e, _ in parts)}.")
+        columns = [group for _, group in parts]
+        named = sorted(j for group in columns for j in group)
+        if not parts or named != list(range(len(named))) or not all(columns):
+            raise ValueError(
+                f"the columns of MixedNB must be 0 … d − 1, each in one group, and no group empty; found {columns}."
+            )
+        object.__setattr__(self, "parts", parts)
+
+    @property
+    def columns(self) -> tuple[Columns, ...]:
+        """The features of each family."""
+        return tuple(group for _, group in self.parts)
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], Any]:
+        """Hyperparameters of all families, and the structure."""
+        return (tuple(estimator for estimator, _ in self.parts), self.prior_alpha), self.columns
+
+    @classmethod
+    def tree_unflatten(cls, columns: Any, children: Any) -> MixedNB:
+        """Whatever JAX puts in the place of hyperparameters, unchecked."""
+        self = object.__new__(cls)
+        estimators, prior_alpha = children
+        object.__setattr__(self, "parts", tuple(zip(estimators, columns, strict=True)))
+        object.__setattr__(self, "prior_alpha", prior_alpha)
+        return self
+
+    @property
+    def domain(self) -> Domain:
+        """Those of the groups."""
+        return domain_of(tuple(estimator.domain for estimator, _ in self.parts), self.columns)
+
+    @property
+    def sorts_by_class(self) -> bool:
+        """Whether one of the families does."""
+        return any(estimator.sorts_by_class for estimator, _ in self.parts)
+
+    def check(self) -> None:
+        """Raise for a hyperparameter of a family that is out of range."""
+        for estimator, _ in self.parts:
+            estimator.check()
+        super().check()
+
+    def check_features(self, num_features: int) -> None:
+        """Raise for features that are in no group, or groups without their features."""
+        wanted = sum(len(group) for group in self.columns)
+        if wanted != num_features:
+            raise ValueError(f"x must have the {wanted} features that MixedNB has families for; found {num_features}.")
+        for estimator, group in self.parts:
+            estimator.check_features(len(group))
+
+    def accepts(self, statistics: Any) -> bool:
+        """Whether these are the statistics of these families."""
+        return (
+            isinstance(statistics, MixedStatistics)
+            and len(statistics.parts) == len(self.parts)
+            and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
+        )
+
+    @property
+    def takes_missing(self) -> bool:
+        """Whether all families can leave features out."""
+        return all(estimator.takes_missing for estimator, _ in self.parts)
+
+    @property
+    def fills_in(self) -> bool:
+        """Whether one of the families does."""
+        return any(estimator.fills_in for estimator, _ in self.parts)
+
+    def summarise(self, x: Any, labels: Labels) -> MixedStatistics:
+        """The statistics of each group's columns."""
+        parts = tuple(estimator.summarise(x[:, np.array(group)], labels) for estimator, group in self.parts)
+        return MixedStatistics(parts[0].class_weight, parts)
+
+    def naive(self) -> MixedNB:
+        """Every family without correlations."""
+        return MixedNB(tuple((e.naive(), group) for e, group in self.parts), prior_alpha=self.prior_alpha)
+
+    def expect(self, x: PartialRows, labels: Labels, density: Mixed | None) -> MixedStatistics:
+        """The statistics of each group's columns, under the density of each."""
+        given = [None] * len(self.parts) if density is None else density.densities
+        parts = tuple(
+            estimator.expect(x.take(np.array(group)), labels, part)
+            for (estimator, group), part in zip(self.parts, given, strict=True)
+        )
+        return MixedStatistics(parts[0].class_weight, parts)
+
+    def density(self, statistics: MixedStatistics) -> Mixed:
+        """The density of each group."""
+        return Mixed(tuple(estimator.density(part) for estimator, part in self._each(statistics)), self.columns)
+
+    def check_statistics(self, statistics: Any) -> None:
+        """Raise for what one of the families does not take."""
+        super().check_statistics(statistics)
+        for estimator, part in self._each(statistics):
+            estimator.check_statistics(part)
+
+    def proper(self) -> MixedNB:
+        """The estimator itself; an error if a family has no proper conjugate prior: NaN under a trace."""
+        parts = tuple((proper(estimator), group) for estimator, group in self.parts)
+        return MixedNB(parts, prior_alpha=self.prior_alpha)
+
+    def predictive(self, statistics: MixedStatistics) -> Mixed:
+        """The predictive density of each group."""
+        each: Any = self._each(statistics)
+        return Mixed(tuple(estimator.predictive(part) for estimator, part in each), self.columns)
+
+    def log_marginal_likelihood(self, statistics: MixedStatistics) -> Float[Array, ""]:
+        """The sum of those of the groups, in nats."""
+        each: Any = self._each(statistics)
+        return reduce(jnp.add, (estimator.log_marginal_likelihood(part) for estimator, part in each))
+
+    def _each(self, statistics: MixedStatistics) -> Iterator[tuple[GenerativeEstimator[Any, Any], Any]]:
+        """The families with their statistics."""
+        for (estimator, _), part in zip(self.parts, statistics.parts, strict=True):
+            # The class weights of all are the same, but for the NaN that says that a value of any group was bad.
+            yield estimator, dataclasses.replace(part, class_weight=statistics.class_weight)
+
+    def explain(self, density: Mixed) -> str:
+        """What the family says whose density is not finite."""
+        for (estimator, group), part in zip(self.parts, density.densities, strict=True):
+            if any(not (np.asarray(leaf) < np.inf).all() for leaf in jax.tree.leaves(part)):
+                return f"columns {', '.join(map(str, group))}: {estimator.explain(part)}"
+        return super().explain(density)

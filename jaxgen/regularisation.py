@@ -1,0 +1,64 @@
+"""How covariances are regularised: moved towards the shared one, towards a simpler form, and away from zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen.numerics import nonnegative_or_nan, safe_divide
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+
+def beside(weight: Float[Array, "classes features"], scatter: Array) -> Array:
+    """Weights of the features in the shape of what they divide."""
+    return weight if scatter.ndim == 2 else weight[..., None]
+
+
+def between(start: Array, end: Array, share: Array) -> Array:
+    """(1 − share)·start + share·end; overflow stays infinite, where 0 · ∞ would pass for a singular covariance."""
+    overflow = jnp.isinf(start) | jnp.isinf(end)
+    return jnp.where(overflow, jnp.inf, (1 - share) * start + share * end)
+
+
+def pool(
+    covariance: Array, pooled: Array, weight: Float[Array, "classes features"], pooling: Array | float
+) -> tuple[Array, Float[Array, "classes features"]]:
+    """((1 − λ) S_k + λ S) / ((1 − λ) N_k + λ N), and that denominator.
+
+    Args:
+        covariance: S_k / N_k, the pooled one for a class without data.
+        pooled: S / N.
+        weight: N_k.
+        pooling: λ.
+    """
+    pooling = nonnegative_or_nan(pooling, weight.dtype, 1.0)
+    total = jnp.sum(weight, axis=0, keepdims=True)
+    both = (1 - pooling) * weight + pooling * total
+    return between(covariance, pooled, beside(safe_divide(pooling * total, both), covariance)), both
+
+
+def shrinkage_column(name: str, value: Array | float, covariances: int, dtype: np.dtype) -> Float[Array, "k_or_1 1"]:
+    """A shrinkage as a column, NaN where it is not from 0 to 1.
+
+    Raises:
+        ValueError: for an array that has not one entry for each covariance.
+    """
+    shape = np.shape(value)
+    if shape not in ((), (covariances,)):
+        raise ValueError(
+            f"{name} must be one number, or one for each of {covariances} covariances; found shape {shape}. For a "
+            "shared covariance, jaxgen.ledoit_wolf(x, y, shared=True) gives one."
+        )
+    return nonnegative_or_nan(value, dtype, 1.0).reshape(-1, 1)
+
+
+def ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
+    """The unit of the ridge for each feature: its pooled variance; for a constant one the mean of the others, or 1."""
+    varies = variance > 0
+    others = safe_divide(jnp.sum(variance), jnp.sum(varies.astype(variance.dtype)), 1.0)
+    return jnp.where(varies, variance, others)

@@ -1,0 +1,62 @@
+"""Where EM may start: responsibilities of the rows that have no label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen.numerics import matmul, safe_divide
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.em import Data
+
+
+def at_random(key: Array, data: Data) -> Float[Array, "n classes"]:
+    """Shares of each row without a label drawn uniformly from the simplex."""
+    shares = jax.random.exponential(key, data.known.shape, data.known.dtype)
+    return data.known + data.unlabelled[:, None] * shares / jnp.sum(shares, axis=1, keepdims=True)
+
+
+def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
+    """Each row without a label in the class of the nearest seed, in standard deviations of the features.
+
+    The seed of a class with labels is its mean; the others are rows, drawn one after the other with probability
+    proportional to the squared distance from the seeds so far (k-means++: Arthur & Vassilvitskii 2007).
+    """
+    dtype = data.known.dtype
+    x = jnp.asarray(data.x)
+    observed = jnp.ones(x.shape, bool) if data.observed is None else jnp.asarray(data.observed)
+    weight = jnp.sum(data.known, axis=1) + data.unlabelled
+    counts = observed & (weight > 0)[:, None]
+    x = jnp.where(counts, x, 0).astype(dtype)
+    seen = matmul(weight, counts.astype(dtype))
+    centred = jnp.where(counts, x - safe_divide(matmul(weight, x), seen)[None], 0.0)
+    deviation = jnp.sqrt(safe_divide(matmul(weight, centred**2), seen))
+    z = safe_divide(centred, jnp.broadcast_to(deviation[None], centred.shape))
+
+    def distance(seed: Array) -> Array:
+        return jnp.sum(jnp.where(counts, (z - seed[None]) ** 2, 0.0), axis=1)
+
+    labelled = jnp.sum(data.known, axis=0)
+    means = safe_divide(matmul(data.known.T, z), labelled[:, None])
+    far = jnp.asarray(jnp.inf, dtype)
+    to_means = lax.map(lambda mean: distance(mean), means).T
+    nearest = jnp.min(jnp.where(labelled[None] > 0, to_means, far), axis=1)
+
+    def draw(nearest: Array, terms: tuple[Array, ...]) -> tuple[Array, Array]:
+        key, mean, has_label = terms
+        chance = weight * jnp.where(jnp.isinf(nearest), 1.0, nearest)
+        row = jax.random.categorical(key, jnp.log(chance))
+        seed = jnp.where(has_label, mean, z[row])
+        return jnp.minimum(nearest, distance(seed)), seed
+
+    keys = jax.random.split(key, len(means))
+    seeds = lax.scan(draw, nearest, (keys, means, labelled > 0))[1]
+    mine = jnp.argmin(lax.map(distance, seeds), axis=0)
+    return data.known + data.unlabelled[:, None] * jax.nn.one_hot(mine, len(means), dtype=dtype)

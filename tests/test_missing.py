@@ -1,0 +1,334 @@
+"""Missing features: integrated out of every score, left out of every fit, filled in from what is known."""
+
+import itertools
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+import scipy.special
+import scipy.stats
+from jax.test_util import check_grads
+from registry import CASES, SIZES, K, each_case
+
+import jaxgen as jg
+
+stats: Any = scipy.stats  # its stubs know less than it does
+fit: Any = jg.fit
+
+BY_NAME = {case.name: case for case in CASES}
+TAKES_MISSING = [case for case in CASES if case.estimator.takes_missing]
+each_fit = pytest.mark.parametrize("case", TAKES_MISSING, ids=lambda case: case.name)
+
+
+def close(a, b, tolerance=1e-10):
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def partly(case, n=60, seed=0):
+    """Rows with NaN for what was not observed: one row without anything, one with everything."""
+    x, y = case.data(n=n, seed=seed)
+    observed = np.random.default_rng(1).random(x.shape) < 0.7
+    observed[0], observed[1] = False, True
+    return np.where(observed, x, np.nan), y, observed
+
+
+def marginal(case, density, k, x, observed):
+    """log p(x_observed | k) by SciPy, or by the sum over everything that the missing features may be."""
+    at = np.flatnonzero(observed)
+    if not len(at):
+        return 0.0
+    if case.name in ("LDA", "QDA"):
+        factor = np.asarray(density.cholesky)[k if density.cholesky.shape[0] > 1 else 0]
+        covariance = (factor @ factor.T)[np.ix_(at, at)]
+        return stats.multivariate_normal(np.asarray(density.mean[k])[at], covariance).logpdf(x[at])
+    if case.estimator.__class__ is jg.GDA:
+        scale = np.broadcast_to(np.asarray(density.scale), density.mean.shape)[k]
+        return stats.norm(np.asarray(density.mean[k])[at], scale[at]).logpdf(x[at]).sum()
+    if case.name == "MultinomialNB":
+        theta = np.exp(np.asarray(density.log_probability[k]))[at]
+        return stats.multinomial(int(x[at].sum()), theta / theta.sum()).logpmf(x[at])
+    values = {
+        "BernoulliNB": [range(2)] * 4,
+        "PoissonNB": [range(40)] * 4,
+        "CategoricalNB": [range(m) for m in SIZES],
+        # Temperature is Gaussian and has no sum; it is left as observed below.
+        "MixedNB": [(), range(2), range(3), range(40)],
+    }[case.name]
+    whole = [values[j] if not observed[j] else (x[j],) for j in range(4)]
+    if case.name == "MixedNB" and not observed[0]:
+        whole[0] = (0.0,)
+        without = stats.norm(*(float(np.asarray(getattr(density.densities[1], a))[k, 0]) for a in ("mean", "scale")))
+        return scipy.special.logsumexp(
+            [case.log_density(density, k, np.array(v)) for v in itertools.product(*whole)]
+        ) - without.logpdf(0.0)
+    return scipy.special.logsumexp([case.log_density(density, k, np.array(v)) for v in itertools.product(*whole)])
+
+
+@each_case
+def test_scores_integrate_out_what_was_not_observed(case):
+    c = jg.fit(case.estimator, *case.data())
+    x, _, observed = partly(case)
+    rows = [0, 1, 2, 3] if case.name in ("PoissonNB", "MixedNB") else range(8)
+    if case.name == "PoissonNB":  # forty values of each missing feature
+        rows = [i for i in range(30) if observed[i].sum() >= 2][:4]
+    expected = [[marginal(case, c.density, k, x[i], observed[i]) for k in range(K)] for i in rows]
+    got = jg.log_likelihood(c, x, observed=observed)
+    close(got[np.array(rows)], np.array(expected), 1e-8)
+    close(jg.log_posterior(c, x, observed=observed), jax.nn.log_softmax(got + c.log_prior[None], axis=1))
+    close(jg.log_posterior(c, x, observed=observed)[0], c.log_prior)
+    close(jg.log_joint(c, x[5], observed=observed[5]), got[5] + c.log_prior)
+    np.testing.assert_array_equal(jg.predict(c, x, observed=observed), (got + c.log_prior[None]).argmax(axis=1))
+
+
+@each_case
+def test_what_missing_entries_hold_leaks_into_nothing(case):
+    """Neither values nor derivatives, of scores and of fits, whatever is there."""
+    x, y, observed = partly(case, n=24)
+    fits = case.estimator.takes_missing and not case.estimator.fills_in
+    fixed = jg.fit(case.estimator, *case.data())
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(x):
+        c = jg.fit(case.estimator, x, y, num_classes=K, observed=observed) if fits else fixed
+        return jnp.sum(jg.log_evidence(c, x, observed=observed))
+
+    value, gradient = loss(x)
+    np.testing.assert_array_equal(np.asarray(gradient)[~observed], 0.0)
+    close((value, gradient), loss(np.where(observed, x, -7.5)), 0.0)
+    assert np.isfinite(value)
+    assert np.isfinite(gradient).all()
+
+
+def expected_fit(case, x, y, observed):
+    """The maximum likelihood estimate (or smoothed one) of naive families, feature by feature."""
+    seen = np.array([[observed[y == k, j].sum() for j in range(4)] for k in range(K)], float)
+    total = np.array([[np.nansum(x[y == k, j]) for j in range(4)] for k in range(K)])
+    if case.name == "BernoulliNB":
+        return np.log((total + 1) / (seen + 2)), np.log((seen - total + 1) / (seen + 2))
+    if case.name == "PoissonNB":
+        return (np.log((total + 0.1) / (seen + 0.1)),)
+    if case.name == "CategoricalNB":
+        counts = [[(x[y == k, j] == v).sum() for j, m in enumerate(SIZES) for v in range(m)] for k in range(K)]
+        size, weight = np.repeat(SIZES, SIZES), np.repeat(seen, SIZES, axis=1)
+        return (np.log((np.array(counts) + 1) / (weight + size)),)
+    mean = total / seen
+    scatter = np.array([[np.nansum((x[y == k, j] - mean[k, j]) ** 2) for j in range(4)] for k in range(K)])
+    spherical, shared = case.estimator.covariance == "spherical", case.estimator.shared
+    axes = ((0,) if shared else ()) + ((1,) if spherical else ())
+    variance = scatter.sum(axes, keepdims=True) / seen.sum(axes, keepdims=True) if axes else scatter / seen
+    return mean, np.sqrt(variance)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in TAKES_MISSING if case.name not in ("LDA", "QDA", "MixedNB")], ids=lambda case: case.name
+)
+def test_naive_families_are_fitted_to_each_feature_where_it_was_observed(case):
+    x, y, observed = partly(case)
+    estimator = (
+        case.estimator
+        if not isinstance(case.estimator, jg.GDA)
+        else jg.GDA(case.estimator.covariance, shared=case.estimator.shared, ridge=0.0)
+    )
+    c = jg.fit(estimator, x, y, observed=observed)
+    close(jax.tree.leaves(c.density), list(expected_fit(case, x, y, observed)))
+    close(np.exp(c.log_prior), np.bincount(y) / len(y))
+    soft = jg.fit(estimator, x, np.eye(K)[y], observed=observed)
+    close(soft, c)
+
+
+def test_mixed_families_are_fitted_each_as_by_itself():
+    case = BY_NAME["MixedNB"]
+    x, y, observed = partly(case)
+    mixed: Any = case.estimator
+    c = fit(mixed, x, y, observed=observed)
+    for (estimator, columns), density in zip(mixed.parts, c.density.densities, strict=True):
+        close(density, jg.fit(estimator, x[:, list(columns)], y, observed=observed[:, list(columns)]).density)
+
+
+@each_fit
+def test_partial_batches_merge_and_subtract(case):
+    x, y, observed = partly(case)
+    given = jg.fit(case.estimator, *case.data()) if case.estimator.fills_in else None
+
+    def of(rows, **options):
+        options |= {"num_classes": K, "observed": observed[rows], "given": given}
+        return case.estimator.statistics(x[rows], y[rows], **options)
+
+    whole, parts = of(slice(None)), [of(slice(17)), of(slice(17, None))]
+    close(jg.merge(*parts), whole)
+    close(of(slice(None), block_size=7), whole)
+    close(jg.subtract(whole, parts[0]), parts[1], 1e-9)
+    weight = np.random.default_rng(2).integers(0, 3, len(x))
+    twice = np.repeat(np.arange(len(x)), weight)
+    close(of(slice(None), sample_weight=weight), of(twice))
+
+
+def bivariate(n=80):
+    rng = np.random.default_rng(3)
+    y = rng.permutation(np.arange(n) % 2)
+    x = rng.normal(size=(n, 2)) @ np.array([[1.0, 0.8], [0.0, 0.5]]) + y[:, None]
+    observed = np.ones((n, 2), bool)
+    observed[:, 1] = rng.random(n) < 0.6
+    return np.where(observed, x, np.nan), y, observed
+
+
+def test_em_finds_the_maximum_that_is_known_in_closed_form():
+    """Anderson (1957): with one feature always observed the likelihood factors into a marginal and a regression."""
+    x, y, observed = bivariate()
+    c, report = jg.train_em(jg.QDA(ridge=0.0), x, y, observed=observed, tolerance=1e-15)
+    density: Any = c.density
+    assert report.converged
+    assert (np.diff(report.log_evidence[: report.steps]) > -1e-14).all()
+    for k in range(2):
+        rows, both = x[y == k], x[(y == k) & observed[:, 1]]
+        slope, intercept = np.polyfit(both[:, 0], both[:, 1], 1)
+        rest = np.mean((both[:, 1] - slope * both[:, 0] - intercept) ** 2)
+        mean, variance = rows[:, 0].mean(), rows[:, 0].var()
+        close(c.density.mean[k], np.array([mean, intercept + slope * mean]), 1e-7)
+        covariance = np.array([[variance, slope * variance], [slope * variance, rest + slope**2 * variance]])
+        close(density.cholesky[k] @ density.cholesky[k].T, covariance, 1e-7)
+    close(jg.fit(jg.QDA(ridge=0.0), x, y, observed=observed), c, 1e-3)
+
+
+@pytest.mark.parametrize("name", ["LDA", "QDA"])
+def test_the_observed_likelihood_is_stationary_where_em_ends(name):
+    case = BY_NAME[name]
+    x, y, observed = partly(case, n=240)
+    estimator = jg.GDA("full", shared=name == "LDA", ridge=0.0)
+    c, _ = jg.train_em(estimator, x, y, observed=observed, tolerance=0.0)
+
+    def loss(density):
+        joint = jg.log_joint(c._replace(density=case.unconstrained(density)), x, observed=observed)
+        return jnp.mean(joint[jnp.arange(len(y)), y])
+
+    for leaf in jax.tree.leaves(jax.grad(loss)(c.density)):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-6)
+
+
+def test_gradients_go_through_a_fit_by_em():
+    x, y, observed = bivariate(24)
+
+    @jax.jit
+    def loss(x, weight, ridge):
+        options = {"num_classes": 2, "sample_weight": weight, "observed": observed, "tolerance": 0.0}
+        c, _ = jg.train_em(jg.LDA(ridge), x, y, **options)
+        return jnp.sum(jnp.sin(jg.log_joint(c, x[:3], observed=observed[:3])))
+
+    arguments = np.where(observed, x, 0.0), np.ones(len(x)), 0.1
+    check_grads(loss, arguments, order=1, modes=("rev",), rtol=1e-5, atol=1e-5)
+
+
+def test_a_mixed_fit_fills_in_where_a_family_correlates():
+    x, y, observed = bivariate()
+    estimator = jg.MixedNB(((jg.QDA(), (2, 0)), (jg.BernoulliNB(), (1,))))
+    flags = np.random.default_rng(4).random(len(x)) < 0.5
+    both = np.stack([x[:, 1], flags, x[:, 0]], axis=1)
+    seen = np.stack([observed[:, 1], np.arange(len(x)) % 3 > 0, observed[:, 0]], axis=1)
+    c = jg.fit(estimator, both, y, observed=seen)
+    close(c.density.densities[0], jg.fit(jg.QDA(), x, y, observed=observed).density, 1e-3)
+    close(c.density.densities[1], jg.fit(jg.BernoulliNB(), both[:, 1:2], y, observed=seen[:, 1:2]).density)
+
+
+def test_float32_at_a_large_mean_keeps_its_digits():
+    x, y, observed = bivariate(400)
+    exact = fit(jg.LDA(), x, y, observed=observed)
+    c = fit(jg.LDA(), (x + 1e4).astype(np.float32), y, observed=observed)
+    close(c.density.cholesky, exact.density.cholesky.astype(np.float32), 3e-3)
+    got = jg.log_posterior(c, (x + 1e4).astype(np.float32), observed=observed)
+    close(got, jg.log_posterior(exact, x, observed=observed).astype(np.float32), 3e-2)
+
+
+def test_imputation_is_the_conditional_mean_and_its_draws_have_it():
+    case = BY_NAME["QDA"]
+    c = jg.fit(case.estimator, *case.data())
+    x, _, observed = partly(case, n=6)
+    filled = np.asarray(jg.impute(c, x, observed))
+    posterior = np.exp(jg.log_posterior(c, x, observed=observed))
+    i = int(np.argmax((observed.sum(axis=1) > 0) & (observed.sum(axis=1) < 4)))
+    o, m = np.flatnonzero(observed[i]), np.flatnonzero(~observed[i])
+    mean, covariance = [], []
+    for k in range(K):
+        sigma = np.asarray(c.density.cholesky[k] @ c.density.cholesky[k].T)
+        gain = sigma[np.ix_(m, o)] @ np.linalg.inv(sigma[np.ix_(o, o)])
+        mean.append(np.asarray(c.density.mean[k])[m] + gain @ (x[i, o] - np.asarray(c.density.mean[k])[o]))
+        covariance.append(sigma[np.ix_(m, m)] - gain @ sigma[np.ix_(o, m)])
+    expected = posterior[i] @ np.array(mean)
+    close(filled[i, m], expected, 1e-9)
+    np.testing.assert_array_equal(filled[observed], x[observed])
+    n = 20_000
+    draws = np.asarray(jg.impute(c, *(np.repeat(a[i : i + 1], n, 0) for a in (x, observed)), key=jax.random.key(0)))
+    np.testing.assert_array_equal(draws[:, o], np.repeat(x[i : i + 1, o], n, 0))
+    second = sum(p * (s + np.outer(u, u)) for p, s, u in zip(posterior[i], covariance, mean, strict=True))
+    spread = second - np.outer(expected, expected)
+    np.testing.assert_allclose(draws[:, m].mean(axis=0), expected, atol=5 * np.sqrt(spread.max() / n))
+    np.testing.assert_allclose(np.cov(draws[:, m].T), spread, rtol=0.05, atol=0.05 * spread.max())
+
+
+def test_imputation_of_a_mixture_of_families():
+    case = BY_NAME["MixedNB"]
+    c = jg.fit(case.estimator, *case.data())
+    x, _, observed = partly(case, n=10)
+    with pytest.raises(TypeError, match="Categorical has no mean of a missing feature"):
+        jg.impute(c, x, observed)
+    drawn = jg.impute(c, x, observed, key=jax.random.key(1))
+    assert np.isfinite(jg.log_evidence(c, drawn)).all()
+    bits = jg.fit(jg.BernoulliNB(), *BY_NAME["BernoulliNB"].data())
+    some = np.array([[1.0, np.nan, 0.0, np.nan]])
+    posterior = np.exp(jg.log_posterior(bits, some, observed=~np.isnan(some)))[0]
+    close(jg.impute(bits, some[0], ~np.isnan(some[0]))[1], posterior @ np.exp(bits.density.log_present[:, 1]))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda c, x, o: jg.log_joint(c, x, observed=o[:, :2]),
+            ValueError,
+            r"observed must have the shape of x, \(6, 4\)",
+        ),
+        (lambda c, x, o: jg.log_joint(c, x, observed=o.astype(int)), TypeError, "observed must be boolean"),
+        (
+            lambda c, x, o: jg.log_joint(c, np.where(o, np.nan, x), observed=o),
+            ValueError,
+            "x must hold finite numbers; found nan",
+        ),
+        (lambda c, x, o: jg.predict(jg.to_linear(c), x, observed=o), TypeError, "observed= needs a generative"),
+        (
+            lambda c, x, o: fit(jg.LogisticRegression(), x, np.arange(6) % 2, observed=o),
+            TypeError,
+            "cannot leave features out",
+        ),
+        (
+            lambda c, x, o: jg.fit(jg.MultinomialNB(), x, np.arange(6) % 2, observed=o),
+            TypeError,
+            "MultinomialNB cannot be fitted with observed",
+        ),
+        (
+            lambda c, x, o: jg.LDA().statistics(x, np.arange(6) % 2, observed=o),
+            TypeError,
+            "take given, the current classifier",
+        ),
+        (lambda c, x, o: jg.LDA().statistics(x, np.arange(6) % 2, given=c), TypeError, "given goes with observed"),
+        (
+            lambda c, x, o: jg.fit(jg.LDA(), np.where(o, np.nan, x), np.arange(6) % 2, observed=o),
+            ValueError,
+            "x must hold finite numbers; found nan",
+        ),
+        (
+            lambda c, x, o: fit(jg.BernoulliNB(), scipy.sparse.csr_array(x), np.arange(6) % 2, observed=o),
+            TypeError,
+            "observed is for dense x",
+        ),
+    ],
+)
+def test_what_is_refused_and_why(call, error, message):
+    case = BY_NAME["LDA"]
+    c = jg.fit(case.estimator, *case.data())
+    x, _, observed = partly(case, n=6)
+    with pytest.raises(error, match=message):
+        call(c, x, observed)

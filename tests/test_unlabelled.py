@@ -1,0 +1,200 @@
+"""Rows without labels: EM against scikit-learn's mixtures, against closed forms, and its gradients."""
+
+import dataclasses
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.sparse
+from jax.experimental.sparse import BCOO
+from jax.test_util import check_grads
+from registry import CASES, K
+from sklearn.mixture import GaussianMixture
+
+import jaxgen as jg
+
+BY_NAME = {case.name: case for case in CASES}
+FAMILIES = ["LDA", "QDA", "spherical QDA", "BernoulliNB", "MultinomialNB", "PoissonNB", "CategoricalNB", "MixedNB"]
+each_family = pytest.mark.parametrize("case", [BY_NAME[name] for name in FAMILIES], ids=FAMILIES)
+
+
+def close(a, b, tolerance=1e-10):
+    chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+def clusters(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(n) % 3)
+    return rng.normal(size=(n, 2)) @ np.array([[1.0, 0.5], [0.0, 0.7]]) + 4.0 * np.eye(3)[y, :2], y
+
+
+@pytest.mark.parametrize(
+    ("covariance", "shared", "peer"),
+    [
+        ("full", False, "full"),
+        ("full", True, "tied"),
+        ("diagonal", False, "diag"),
+        ("spherical", False, "spherical"),
+    ],
+)
+def test_gaussian_mixtures_take_the_steps_of_scikit_learn(covariance, shared, peer):
+    x, _ = clusters()
+    steps = 7
+    first = jnp.asarray(x[:3] + 0.5)
+    precisions = {
+        "full": np.stack([np.eye(2)] * 3),
+        "tied": np.eye(2),
+        "diag": np.ones((3, 2)),
+        "spherical": np.ones(3),
+    }
+    sklearn = GaussianMixture(
+        3, covariance_type=peer, reg_covar=0, tol=0, max_iter=steps, weights_init=np.full(3, 1 / 3), means_init=first,
+        precisions_init=precisions[peer],
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="did not converge"):
+        sklearn.fit(x)
+    if covariance == "full":
+        density = jg.Gaussian(first, jnp.stack([jnp.eye(2)] * (1 if shared else 3)))
+    else:
+        density = jg.DiagonalGaussian(first, jnp.ones((3, 2 if covariance == "diagonal" else 1)))
+    start = jg.Classifier(jnp.log(jnp.full(3, 1 / 3)), density)
+    c, report = jg.train_em(
+        jg.GDA(covariance, shared=shared, ridge=0.0), x, num_classes=3, start=start, tolerance=0.0, max_steps=steps
+    )
+    # Ours ends with an E-step and the estimate from it, so the start's E-step stands for the first of theirs.
+    close(np.exp(c.log_prior), next_weights(sklearn, x), 1e-9)
+    close(c.density.mean, next_means(sklearn, x), 1e-9)
+    close(report.log_evidence[steps - 1], sklearn.score(x), 1e-9)
+    assert not report.converged
+
+
+def next_weights(mixture, x):
+    return mixture.predict_proba(x).mean(axis=0)
+
+
+def next_means(mixture, x):
+    posterior = mixture.predict_proba(x)
+    return posterior.T @ x / posterior.sum(axis=0)[:, None]
+
+
+@each_family
+def test_every_step_raises_the_evidence_and_the_best_run_is_returned(case):
+    x, _ = case.data(n=120)
+    estimator = dataclasses.replace(case.estimator, **case.mle)
+    options = {"num_classes": 2, "max_steps": 60, "tolerance": 0.0}
+    c, report = jg.train_em(estimator, x, key=jax.random.key(0), restarts=3, **options)
+    trace = np.asarray(report.log_evidence[: report.steps])
+    assert (np.diff(trace) > -1e-12).all()
+    assert np.isnan(report.log_evidence[report.steps :]).all()
+    assert jnp.mean(jg.log_evidence(c, x)) >= trace[-1] - 1e-12
+    assert trace[-1] > np.mean(jg.log_evidence(jg.fit(estimator, x, np.zeros(len(x), int)), x))
+    if case.name == "PoissonNB":  # one run is one of the many
+        ends = [jg.train_em(estimator, x, key=jax.random.key(s), **options)[1].last for s in range(3)]
+        many = jg.train_em(estimator, x, key=jax.random.key(9), restarts=20, **options)[1].last
+        assert many >= max(ends) - 1e-6
+
+
+def test_rows_with_labels_keep_them():
+    x, y = clusters()
+    some = np.where(np.arange(len(y)) % 5 == 0, y, -1)
+    estimator, key = jg.QDA(), jax.random.key(0)
+    close(jg.fit_em(estimator, x, y), jg.fit(estimator, x, y))
+    without = jg.fit_em(estimator, x, some, key=key, unlabelled_weight=0.0)
+    close(without, jg.fit(estimator, x[some >= 0], y[some >= 0]))
+    shares = np.where((some >= 0)[:, None], np.eye(3)[y], 0.0)
+    c, _ = jg.train_em(estimator, x, some, key=key, tolerance=1e-12)
+    close(jg.train_em(estimator, x, shares, key=key, tolerance=1e-12)[0], c)
+    labelled_first = np.argsort(some < 0, kind="stable")
+    # At the maximum the estimate from the posterior of the others is the classifier itself.
+    posterior = np.where((some >= 0)[:, None], shares, np.exp(jg.log_posterior(c, x)))
+    close(jg.fit(estimator, x[labelled_first], posterior[labelled_first]), c, 1e-5)
+    assert (np.asarray(jg.predict(c, x)) == y).mean() > 0.9
+
+
+def test_a_row_counts_by_its_weight():
+    x, y = clusters(60)
+    weight = np.random.default_rng(1).integers(0, 3, 60)
+    start = jg.fit(jg.GaussianNB(), x, y)
+    options = {"num_classes": 3, "start": start, "tolerance": 1e-12}
+    weighted, _ = jg.train_em(
+        jg.GaussianNB(), np.where(weight[:, None] > 0, x, np.nan), sample_weight=weight, **options
+    )
+    twice, _ = jg.train_em(jg.GaussianNB(), np.repeat(x, weight, axis=0), **options)
+    close(weighted, twice, 1e-6)
+
+
+@pytest.mark.parametrize("start", ["k-means++", "random"])
+def test_clusters_are_found_with_missing_features(start):
+    x, y = clusters(300)
+    observed = np.random.default_rng(2).random(x.shape) < 0.9
+    options = {"num_classes": 3, "key": jax.random.key(1), "restarts": 4, "start": start, "tolerance": 1e-4}
+    c = jg.fit_em(jg.GaussianNB(), np.where(observed, x, np.nan), observed=observed, **options)
+    found = np.asarray(jg.predict(c, x))
+    table = np.array([[np.sum((y == a) & (found == b)) for b in range(3)] for a in range(3)])
+    assert table.max(axis=1).sum() > 0.9 * len(y)
+    assert sorted(table.argmax(axis=1)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("container", [scipy.sparse.csr_array, BCOO.fromdense])
+def test_mixtures_of_sparse_rows_are_those_of_dense_ones(container):
+    x, y = BY_NAME["MultinomialNB"].data()
+    start = jg.fit(jg.MultinomialNB(), x, y)
+    options = {"num_classes": K, "start": start, "tolerance": 1e-10}
+    close(jg.train_em(jg.MultinomialNB(), container(x), **options)[0], jg.train_em(jg.MultinomialNB(), x, **options)[0])
+    jg.fit_em(jg.MultinomialNB(), container(x), num_classes=K, key=jax.random.key(0), tolerance=1e-3)
+
+
+@pytest.mark.parametrize("name", ["GaussianNB", "BernoulliNB"])
+def test_gradients_go_through_the_maximum(name):
+    case = BY_NAME[name]
+    x, y = clusters(30)
+    x = x if case.continuous else (x > 2).astype(float)
+    leaves, structure = jax.tree.flatten(case.estimator)
+
+    @jax.jit
+    def loss(weight, leaves):
+        estimator = jax.tree.unflatten(structure, leaves)
+        options = {"num_classes": K, "key": jax.random.key(0), "sample_weight": weight, "tolerance": 0.0}
+        c, _ = jg.train_em(estimator, x, np.where(np.arange(30) % 3, y, -1), **options)
+        return jnp.sum(jnp.sin(jg.log_evidence(c, x[:3])))
+
+    arguments = jnp.ones(30), [jnp.asarray(leaf + 0.2) for leaf in leaves]
+    modes = ("rev", "fwd") if case.continuous else ("rev",)
+    check_grads(loss, arguments, order=1, modes=modes, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, ValueError, "num_classes must be given where no row has a label"),
+        ({"num_classes": 2}, ValueError, "key must be given for the start"),
+        ({"y": np.full(9, -2), "num_classes": 2}, ValueError, r"y must hold labels in \[0, 2\); found -2"),
+        ({"num_classes": 2, "start": "kmeans"}, ValueError, "start must be 'k-means\\+\\+', 'random' or a classifier"),
+        ({"num_classes": 2, "restarts": 0}, ValueError, "restarts must be a positive integer"),
+        ({"num_classes": 2, "tolerance": -1.0}, ValueError, "tolerance must be one finite number, 0 or more"),
+        (
+            {"num_classes": 2, "unlabelled_weight": np.ones(2)},
+            ValueError,
+            "unlabelled_weight must be one finite number",
+        ),
+        ({"num_classes": 2, "x": np.full((9, 2), np.nan)}, ValueError, "x must hold finite numbers"),
+        ({"num_classes": 9, "estimator": jg.QDA(ridge=0.0)}, ValueError, "every one of 1 runs broke down"),
+        ({"estimator": jg.LogisticRegression(), "num_classes": 2}, TypeError, "estimator must be a generative one"),
+        ({"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))}, TypeError, "needs a generative"),
+    ],
+)
+def test_what_is_refused_and_why(options, error, message):
+    x, _ = clusters(9)
+    arguments = {"estimator": jg.GaussianNB(), "x": x, "key": jax.random.key(0)} | options
+    if "key must" in message:
+        arguments["key"] = None
+    with pytest.raises(error, match=message):
+        jg.train_em(arguments.pop("estimator"), **arguments)
+
+
+def test_a_run_that_ends_early_warns():
+    x, _ = clusters(60)
+    with pytest.warns(RuntimeWarning, match="EM did not converge in 2 steps"):
+        jg.fit_em(jg.QDA(), x, num_classes=3, key=jax.random.key(0), max_steps=2)
