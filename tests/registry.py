@@ -190,7 +190,27 @@ CASES = [
     ),
 ]
 
-# One worker takes all tests of an estimator in turn, so that they share its programs.
-each_case = pytest.mark.parametrize(
-    "case", [pytest.param(case, id=case.name, marks=pytest.mark.xdist_group(case.name)) for case in CASES]
+# Between them these run nearly every line of the others, whose tests are `thorough`: full covariances, shared and own;
+# one of the diagonal forms; counts; and the mixed one has Poisson, Gaussian, categorical and Bernoulli features.
+_FIRST = ("LDA", "QDA", "diagonal LDA", "BernoulliNB", "MultinomialNB", "MixedNB")
+
+
+def each(cases, first=_FIRST):
+    """A test for each case. One worker takes all tests of an estimator in turn, so that they share its programs."""
+    parameters = []
+    for case in cases:
+        marks = [pytest.mark.xdist_group(case.name)] + [pytest.mark.thorough] * (case.name not in first)
+        parameters.append(pytest.param(case, id=case.name, marks=marks))
+    return pytest.mark.parametrize("case", parameters)
+
+
+each_case = each(CASES)
+
+FORMS = [(covariance, shared) for covariance in ("full", "diagonal", "spherical") for shared in (True, False)]
+each_form = pytest.mark.parametrize(
+    ("covariance", "shared"),
+    [
+        pytest.param(form, shared, marks=[pytest.mark.thorough] * ((form, shared) in FORMS[2:5:2]))
+        for form, shared in FORMS
+    ],
 )

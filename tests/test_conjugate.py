@@ -16,13 +16,12 @@ import scipy.stats
 import sklearn.covariance
 import sklearn.discriminant_analysis
 from jax.test_util import check_grads
+from registry import FORMS, each_form
 
 import jaxgen as jg
 from jaxgen.rising import log_rising
 
 K, D, N = 2, 3, 9
-FORMS = [(covariance, shared) for covariance in ("full", "diagonal", "spherical") for shared in (True, False)]
-each_form = pytest.mark.parametrize(("covariance", "shared"), FORMS)
 RNG = np.random.default_rng(0)
 Y = np.arange(N) % K
 REALS = RNG.normal(size=(N, D)) @ RNG.normal(size=(D, D)) + Y[:, None]

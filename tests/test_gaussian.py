@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from registry import each_form
 from sklearn.datasets import load_digits, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import GaussianNB
@@ -11,8 +12,6 @@ from sklearn.naive_bayes import GaussianNB
 import jaxgen as jg
 
 K, D = 3, 4
-FORMS = [(covariance, shared) for covariance in ("full", "diagonal", "spherical") for shared in (True, False)]
-each_form = pytest.mark.parametrize(("covariance", "shared"), FORMS)
 
 
 def data(n=200, seed=0):

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from registry import CASES, K
+from registry import CASES, K, each
 
 import jaxgen as jg
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.linear], ids=lambda case: case.name)
+@each([c for c in CASES if c.linear])
 def test_linear_form_has_the_same_posterior(case):
     x, y = case.data()
     c = jg.fit(case.estimator, x, y)
@@ -22,7 +22,7 @@ def test_linear_form_has_the_same_posterior(case):
     np.testing.assert_allclose(np.exp(jg.log_posterior(line, x)), expected, atol=1e-10)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if not c.linear], ids=lambda case: case.name)
+@each([c for c in CASES if not c.linear])
 def test_quadratic_log_odds_are_refused(case):
     with pytest.raises(TypeError, match=r"not linear in x.*shared=True"):
         jg.to_linear(jg.fit(case.estimator, *case.data()))

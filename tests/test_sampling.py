@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from registry import CASES, D, K
+from registry import CASES, D, K, each_case
 
 import jaxgen as jg
 from benchmarks import __main__ as command
@@ -16,7 +16,6 @@ from benchmarks import samples
 
 N = 20_000
 TOTAL = 7
-each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def fitted(case):

@@ -10,14 +10,15 @@ import pytest
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 from jax.test_util import check_grads
-from registry import CASES, K
+from registry import CASES, K, each
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
 
 BY_NAME = {case.name: case for case in CASES}
-FAMILIES = ["LDA", "QDA", "spherical QDA", "BernoulliNB", "MultinomialNB", "PoissonNB", "CategoricalNB", "MixedNB"]
-each_family = pytest.mark.parametrize("case", [BY_NAME[name] for name in FAMILIES], ids=FAMILIES)
+
+
+SAME = np.ones((60, 2))
 
 
 def close(a, b, tolerance=1e-10):
@@ -79,7 +80,7 @@ def next_means(mixture, x):
     return posterior.T @ x / posterior.sum(axis=0)[:, None]
 
 
-@each_family
+@each(CASES, first=("QDA", "BernoulliNB", "MixedNB"))
 def test_every_step_raises_the_evidence_and_the_best_run_is_returned(case):
     x, _ = case.data(n=120)
     estimator = dataclasses.replace(case.estimator, **case.mle)
@@ -90,7 +91,7 @@ def test_every_step_raises_the_evidence_and_the_best_run_is_returned(case):
     assert np.isnan(report.log_evidence[report.steps :]).all()
     assert jnp.mean(jg.log_evidence(c, x)) >= trace[-1] - 1e-12
     assert trace[-1] > np.mean(jg.log_evidence(jg.fit(estimator, x, np.zeros(len(x), int)), x))
-    if case.name == "PoissonNB":  # one run is one of the many
+    if case.name == "BernoulliNB":  # one run is one of the many
         ends = [jg.train_em(estimator, x, key=jax.random.key(s), **options)[1].last for s in range(3)]
         many = jg.train_em(estimator, x, key=jax.random.key(9), restarts=20, **options)[1].last
         assert many >= max(ends) - 1e-6
@@ -143,7 +144,8 @@ def test_mixtures_of_sparse_rows_are_those_of_dense_ones(container):
     start = jg.fit(jg.MultinomialNB(), x, y)
     options = {"num_classes": K, "start": start, "tolerance": 1e-10}
     close(jg.train_em(jg.MultinomialNB(), container(x), **options)[0], jg.train_em(jg.MultinomialNB(), x, **options)[0])
-    jg.fit_em(jg.MultinomialNB(), container(x), num_classes=K, key=jax.random.key(0), tolerance=1e-3)
+    if container is scipy.sparse.csr_array:
+        jg.fit_em(jg.MultinomialNB(), container(x), num_classes=K, key=jax.random.key(0), tolerance=1e-3)
 
 
 @pytest.mark.parametrize("name", ["GaussianNB", "BernoulliNB"])
@@ -161,8 +163,7 @@ def test_gradients_go_through_the_maximum(name):
         return jnp.sum(jnp.sin(jg.log_evidence(c, x[:3])))
 
     arguments = jnp.ones(30), [jnp.asarray(leaf + 0.2) for leaf in leaves]
-    modes = ("rev", "fwd") if case.continuous else ("rev",)
-    check_grads(loss, arguments, order=1, modes=modes, rtol=1e-5, atol=1e-5)
+    check_grads(loss, arguments, order=1, modes=("rev" if case.continuous else "fwd",), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,11 @@ def test_gradients_go_through_the_maximum(name):
             "unlabelled_weight must be one finite number",
         ),
         ({"num_classes": 2, "x": np.full((9, 2), np.nan)}, ValueError, "x must hold finite numbers"),
-        ({"num_classes": 9, "estimator": jg.QDA(ridge=0.0)}, ValueError, "every one of 1 runs broke down"),
+        (
+            {"num_classes": 3, "x": np.ones((60, 2)), "max_steps": 2, "estimator": jg.QDA(ridge=0.0)},
+            ValueError,
+            "every one of 1 runs broke down",
+        ),
         ({"estimator": jg.LogisticRegression(), "num_classes": 2}, TypeError, "estimator must be a generative one"),
         ({"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))}, TypeError, "needs a generative"),
     ],
