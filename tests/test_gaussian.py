@@ -47,6 +47,25 @@ def maximum_likelihood(x, r, covariance, shared, ridge=0.0):
     return weight / weight.sum(), mean, sigma
 
 
+@pytest.mark.parametrize("estimator", [jg.QDA(), jg.GaussianNB()])
+@pytest.mark.parametrize("gone", [100, 100_000])
+@pytest.mark.parametrize("distance", [0.0, 3.0, 100.0])
+def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
+    rng = np.random.default_rng(0)
+    left, away = (rng.normal(size=(n, 3)).astype(np.float32) for n in (50, gone))
+    kept, taken, exact = (
+        estimator.statistics(x, np.zeros(len(x), int)) for x in (left, away + np.float32(distance), left.astype(float))
+    )
+    whole = jg.merge(kept, taken)
+    rest = jg.subtract(whole, taken)
+    unit = np.finfo(np.float32).eps
+    assert rest.class_weight.value == 50
+    error = np.abs(np.asarray(rest.mean.value, np.float64) - exact.mean.value).max()
+    assert error <= 4 * unit * gone / 50 * (distance + 1)
+    error = np.abs(np.asarray(rest.scatter, np.float64) - exact.scatter).max()
+    assert error <= 8 * unit * (np.abs(whole.scatter).max() + gone * distance**2)
+
+
 @each_form
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("soft", [False, True])
