@@ -33,9 +33,9 @@ class Mergeable(Protocol):
 M = TypeVar("M", bound=Mergeable)
 
 
-def num_rows(elements: int, width: int) -> int:
+def num_rows(elements: int, width: int, *, fewest: int | None = None) -> int:
     """Rows of a block of so many elements, where a row takes `width` of them."""
-    return max(_FEWEST_ROWS, elements // width)
+    return max(fewest or _FEWEST_ROWS, elements // width)
 
 
 def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:

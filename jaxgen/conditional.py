@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxgen.labels import HardLabels, SoftLabels
-from jaxgen.numerics import cholesky_or_nan, einsum, inverse_factor
+from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, einsum, inverse_factor, matmul
 
 if TYPE_CHECKING:
     from jax import Array
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 def residuals(
     x: PartialRows, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
 ) -> tuple[Float[Array, "n classes d"], Float[Array, "n covariances d d"]]:
-    """Every row less the mean of each class, its missing features at E[x_m | x_o], and the factor R of P_mm = RRᵀ.
+    """Every row less the mean of each class, its missing features at E[x_m | x_o], and R⁻¹ of P_mm = RRᵀ.
 
     Args:
         x: rows, zero where they were not observed.
@@ -40,22 +39,23 @@ def residuals(
     precision = einsum("cji,cjk->cik", whitening, whitening)
     both = (missing[:, :, None] & missing[:, None, :])[:, None]
     padded = jnp.where(both, precision[None], jnp.eye(d, dtype=mean.dtype)[None, None])
-    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool)).reshape(padded.shape)
+    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool), cholesky_of_many)
+    inverse = inverse_factor(factor).reshape(padded.shape)
     # The gradient of the distance in what is missing, at its mean μ_m; shared factors take all classes at once.
     residual = jnp.where(missing[:, None], 0.0, x.values[:, None] - mean[None])
     each = jnp.broadcast_to(whitening, (classes, d, d))
     white = einsum("cij,ncj->nci", each, residual)
     slope = jnp.where(missing[:, None], einsum("cji,ncj->nci", each, white), 0.0)
-    columns = slope[..., None] if factor.shape[1] == classes else jnp.swapaxes(slope, 1, 2)[:, None]
-    step = _solve(factor, columns)
-    step = step[..., 0] if factor.shape[1] == classes else jnp.swapaxes(step[:, 0], 1, 2)
-    return jnp.where(missing[:, None], -step, residual), factor
+    if inverse.shape[1] == classes:
+        step = einsum("ncji,ncj->nci", inverse, einsum("ncij,ncj->nci", inverse, slope))
+    else:
+        step = matmul(matmul(slope, jnp.swapaxes(inverse[:, 0], 1, 2)), inverse[:, 0])
+    return jnp.where(missing[:, None], -step, residual), inverse
 
 
-def covariance(x: PartialRows, factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
-    """P_mm⁻¹, the covariance of what is missing, zero elsewhere."""
+def covariance(x: PartialRows, inverse: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """P_mm⁻¹, the covariance of what is missing, zero elsewhere; from R⁻¹."""
     missing = ~jnp.asarray(x.observed)
-    inverse = inverse_factor(factor)
     return jnp.where(missing[:, :, None] & missing[:, None, :], einsum("nji,njk->nik", inverse, inverse), 0.0)
 
 
@@ -73,8 +73,8 @@ def expected(
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
         row = jax.tree.map(lambda leaf: leaf[None], x)
-        residual, factor = residuals(row, mean[None], whitening[None])
-        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, factor[:, 0])[0]
+        residual, inverse = residuals(row, mean[None], whitening[None])
+        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, inverse[:, 0])[0]
 
     shared = whitening.shape[0] == 1
     filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if shared else 0))(
@@ -83,12 +83,6 @@ def expected(
     return filled, labels, spread
 
 
-def noise(factor: Float[Array, "n d d"], normal: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """Standard normal draws as draws of N(0, P_mm⁻¹); what was observed is not to be looked at."""
-    return lax.linalg.triangular_solve(factor, normal[..., None], left_side=True, lower=True, transpose_a=True)[..., 0]
-
-
-def _solve(factor: Array, columns: Array) -> Array:
-    """(RRᵀ)⁻¹ b."""
-    half = lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
-    return lax.linalg.triangular_solve(factor, half, left_side=True, lower=True, transpose_a=True)
+def noise(inverse: Float[Array, "n d d"], normal: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Standard normal draws as draws of N(0, P_mm⁻¹), from R⁻¹; what was observed is not to be looked at."""
+    return einsum("nji,nj->ni", inverse, normal)

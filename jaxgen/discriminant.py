@@ -137,12 +137,15 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def naive(self) -> GDA:
         """The diagonal form of a full one."""
         form = "diagonal" if self.covariance == "full" else self.covariance
-        return GDA(form, shared=self.shared, ridge=self.ridge, prior_alpha=self.prior_alpha)
+        # A start needs a covariance, also where a prior or shrinkage gives the fit its own.
+        return GDA(form, shared=self.shared, ridge=jnp.maximum(self.ridge, 1e-6), prior_alpha=self.prior_alpha)
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
         """The moments expected of rows under a full Gaussian: Little & Rubin (2019), section 11.2.1."""
         if self.covariance != "full":
             return self.summarise(x, labels)
+        if not isinstance(density, (Gaussian, DiagonalGaussian)):
+            raise TypeError(f"given must be a Gaussian classifier; found {type(density).__name__}. Fit one by GDA.")
         if isinstance(density, DiagonalGaussian):
             scale = jnp.broadcast_to(density.scale, (len(density.scale), density.num_features))
             density = Gaussian(density.mean, jax.vmap(jnp.diag)(scale))

@@ -39,12 +39,14 @@ class Data(NamedTuple):
         observed: True for the entries of x that count; None where all do.
         known: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
         unlabelled: weight of each row without a label, (n,); zero for the others.
+        labels: where every row has one, the labels (n,) and their weights: a row then is of one class.
     """
 
     x: Any
     observed: Bool[Array, "n d"] | None
     known: Float[Array, "n classes"]
     unlabelled: Float[Array, " n"]
+    labels: tuple[Int[Array, " n"], Float[Array, " n"]] | None = None
 
 
 class EMReport(NamedTuple):
@@ -84,8 +86,12 @@ def statistics_of(
     estimator: GenerativeEstimator[Any, Any], data: Data, responsibilities: Array, c: Classifier[Any] | None
 ) -> Any:
     """Statistics of the rows with these responsibilities; c fills in what is missing, where that is needed."""
-    given = c if estimator.fills_in and data.observed is not None else None
-    return estimator.statistics(data.x, responsibilities, observed=data.observed, given=given)
+    options: dict[str, Any] = {"observed": data.observed}
+    options["given"] = c if estimator.fills_in and data.observed is not None else None
+    if data.labels is None:
+        return estimator.statistics(data.x, responsibilities, **options)
+    y, weight = data.labels
+    return estimator.statistics(data.x, y, num_classes=data.known.shape[1], sample_weight=weight, **options)
 
 
 def climb(
@@ -145,8 +151,15 @@ def ascend(
 ) -> tuple[Classifier[Any], EMReport]:
     """EM from a stack of starting statistics, all runs at once: the classifier of the best one, and how it went."""
     fixed = lax.stop_gradient((estimator, data, tolerance))
-    run = jax.vmap(lambda start: climb(fixed[0], start, fixed[1], fixed[2], max_steps))
-    statistics, reports = run(lax.stop_gradient(starts))
-    best = jnp.argmax(jnp.nan_to_num(jax.vmap(lambda report: report.last)(reports), nan=-jnp.inf))
-    statistics, report = jax.tree.map(lambda leaf: leaf[best], (statistics, reports))
+    starts = lax.stop_gradient(starts)
+
+    def run(start: Any) -> tuple[Any, EMReport]:
+        return climb(fixed[0], start, fixed[1], fixed[2], max_steps)
+
+    if jax.tree.leaves(starts)[0].shape[0] == 1:
+        statistics, report = run(jax.tree.map(lambda leaf: leaf[0], starts))
+    else:
+        runs = jax.vmap(run)(starts)
+        best = jnp.argmax(jnp.nan_to_num(jax.vmap(lambda report: report.last)(runs[1]), nan=-jnp.inf))
+        statistics, report = jax.tree.map(lambda leaf: leaf[best], runs)
     return estimator.estimate(differentiable(estimator, data, statistics)), report

@@ -193,6 +193,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         self.check_features(rows.shape[1])
         self._check_missing(observed, given)
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)
+        if given is not None:
+            wanted = (labels.num_classes, rows.shape[1])
+            if (found := (*given.class_shape, given.num_features)) != wanted:
+                raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
         if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
             raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
@@ -203,7 +207,6 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         else:
             if isinstance(rows, CompressedRows):
                 rows = rows.whole()
-            # Partial rows, too: many factorisations must not run beside each other, see `blocks.map_rows`.
             at_once = isinstance(rows, (SparseRows, PartialRows))
             mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels, large=self.sorts_by_class)
             density = None if given is None else given.density
@@ -290,7 +293,7 @@ def _statistics_program(
             entries = x.reading(tuning.window).inside()
             return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
         width = max(x.shape[1], labels.num_classes, getattr(given, "marginal_width", 0))
-        rows = blocks.num_rows(tuning.fold_elements, width)
+        rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
         default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
         block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
         return blocks.fold(summarise, x, labels, block=block)

@@ -225,8 +225,8 @@ def scale(statistics: S, factor: Array | float) -> S:
 def _check_alike(verb: str, a: Any, b: Any) -> None:
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
         raise TypeError(
-            f"{verb} takes two statistics of one kind, from the same estimator; found {type(a).__name__} and "
-            f"{type(b).__name__}."
+            f"{verb} takes two statistics of one kind, from the same estimator, both made with observed or both "
+            f"without; found {type(a).__name__} and {type(b).__name__}."
         )
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         if left.dtype != right.dtype:

@@ -71,16 +71,16 @@ class Gaussian(NamedTuple):
         By p(x_o) = p(x_o, x̂_m) / p(x̂_m | x_o) at the mean x̂_m of what is missing, where the distance is least.
         """
         whitened = self.prepared()
-        residual, factor = residuals(x, self.mean, whitened.whitening)
+        residual, inverse = residuals(x, self.mean, whitened.whitening)
         whitening = jnp.broadcast_to(whitened.whitening, (len(self.mean), *self.cholesky.shape[1:]))
         white = einsum("nki,kji->nkj", residual, whitening)
-        log_scale = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+        log_scale = -jnp.sum(jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)), axis=-1)
         return jnp.sum(white**2, axis=-1), whitened.log_scale[None] + log_scale
 
     @property
     def marginal_width(self) -> int:
-        """Elements that a row takes: a factor for each covariance."""
-        return self.cholesky.size
+        """Elements that a row takes: a factor for each class that it may be of."""
+        return self.mean.size * self.num_features
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the covariance is shared: one matrix product."""

@@ -9,12 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import blocks, inputs, platform
+from jaxgen.bernoulli import Bernoulli
+from jaxgen.categorical import Categorical
 from jaxgen.classify import Classifier, generative, log_joint
 from jaxgen.conditional import noise, residuals
+from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
 from jaxgen.missing import PartialRows
 from jaxgen.mixed import Mixed
 from jaxgen.numerics import inverse_factor
+from jaxgen.poisson import Poisson
 
 if TYPE_CHECKING:
     from jax import Array
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray
     from jaxgen.platform import Tuning
+
+_REMEDY = (
+    "Gaussians, Bernoulli and Poisson have means, and those and Categorical are drawn with key=; of a multinomial the "
+    "missing words have no known total."
+)
 
 
 def impute(
@@ -90,8 +99,8 @@ def _mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"]:
         return density.join([_mean(part, rows) for part, rows in density.split(x)])
     if isinstance(density, Gaussian):
         return density.mean[None] + residuals(x, density.mean, inverse_factor(density.cholesky))[0]
-    if not hasattr(density, "mean"):
-        raise TypeError(f"{type(density).__name__} has no mean of a missing feature. Where it can be drawn, give key=.")
+    if not isinstance(density, (DiagonalGaussian, Bernoulli, Poisson)):
+        raise TypeError(f"impute knows no mean of a missing feature of {type(density).__name__}. {_REMEDY}")
     return jnp.broadcast_to(density.mean[None], (x.shape[0], *density.mean.shape))
 
 
@@ -101,10 +110,10 @@ def _draw(density: Any, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Floa
         keys = jax.random.split(key, len(density.densities))
         return density.join([_draw(part, k, rows, y) for k, (part, rows) in zip(keys, density.split(x), strict=True)])
     if isinstance(density, Gaussian):
-        residual, factor = residuals(x, density.mean, inverse_factor(density.cholesky))
+        residual, inverse = residuals(x, density.mean, inverse_factor(density.cholesky))
         row = jnp.arange(len(y), dtype=jnp.int32)
-        own = factor[row, y] if factor.shape[1] > 1 else factor[:, 0]
+        own = inverse[row, y] if inverse.shape[1] > 1 else inverse[:, 0]
         return density.mean[y] + residual[row, y] + noise(own, jax.random.normal(key, x.shape, x.dtype))
-    if getattr(density, "needs_total_count", False):
-        raise TypeError("the total of the words that were not observed is not known: they cannot be drawn.")
+    if not isinstance(density, (DiagonalGaussian, Bernoulli, Poisson, Categorical)):
+        raise TypeError(f"impute cannot draw a missing feature of {type(density).__name__}. {_REMEDY}")
     return density.sample(key, y)

@@ -125,8 +125,10 @@ class HardLabels:
 
     def dense(self) -> Float[Array, "n classes"]:
         """r_ik as a matrix."""
-        weight = self.row_weight
-        return jax.nn.one_hot(self.index, self.num_classes, dtype=weight.dtype) * weight[:, None]
+        weight = self.row_weight[:, None]
+        mine = jnp.asarray(self.index)[:, None] == jnp.arange(self.num_classes, dtype=jnp.int32)[None]
+        # The product with zeros would lose a NaN where XLA makes it a choice.
+        return jnp.where(mine | jnp.isnan(weight), weight, 0.0)
 
     def responsibility(self, k: Int[Array, ""]) -> Float[Array, " n"]:
         """r_ik of one class."""

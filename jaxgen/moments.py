@@ -138,7 +138,7 @@ def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Arr
     variance = diagonal(covariance)
     if variance.shape[0] == 1:
         rounding = jnp.max(rounding, axis=0, keepdims=True)
-    return jnp.where(variance > rounding**2, variance, 0.0)
+    return jnp.where(variance <= rounding**2, 0.0, variance)
 
 
 def _moments_by_class(x: Array, labels: HardLabels) -> Moments:

@@ -12,6 +12,8 @@ import numpy as np
 from jax import lax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jax.typing import DTypeLike
     from jaxtyping import Bool, Float
@@ -158,8 +160,38 @@ def drop_impossible(log_probability: Array) -> Array:
     return jnp.where(jnp.isneginf(log_probability), 0.0, log_probability)
 
 
+@jax.custom_jvp
+def cholesky_of_many(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """Lower Cholesky factors of many small matrices, NaN where there is none; a column of all of them at a time.
+
+    LAPACK's, of many matrices, must not run beside another one on a CPU: in jaxlib 0.10.2 the two wait for each other
+    for ever, and nothing keeps XLA or two threads of a caller from running them so.
+    """
+
+    def column(j: Array, factor: Array) -> Array:
+        row = lax.dynamic_index_in_dim(factor, j, 1, keepdims=False)
+        rest = lax.dynamic_index_in_dim(matrices, j, 2, keepdims=False) - jnp.sum(factor * row[:, None], axis=-1)
+        pivot = jnp.sqrt(lax.dynamic_index_in_dim(rest, j, 1))
+        below = (jnp.arange(rest.shape[-1]) >= j)[None]
+        return lax.dynamic_update_index_in_dim(factor, jnp.where(below, rest / pivot, 0.0), j, 2)
+
+    return lax.fori_loop(0, matrices.shape[-1], column, jnp.zeros_like(matrices))
+
+
+@cholesky_of_many.defjvp
+def _cholesky_of_many_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    """dL = L Φ(L⁻¹ dA L⁻ᵀ), Φ the lower triangle with half of the diagonal (Murray 2016, equation 8)."""
+    factor = cholesky_of_many(*primals)
+    inverse = inverse_factor(factor)
+    middle = matmul(matmul(inverse, tangents[0]), jnp.swapaxes(inverse, 1, 2))
+    half = jnp.tril(middle) - 0.5 * jnp.eye(middle.shape[-1], dtype=middle.dtype)[None] * middle
+    return factor, matmul(factor, half)
+
+
 def cholesky_or_nan(
-    covariance: Float[Array, "classes d d"], regularised: Bool[Array, ""]
+    covariance: Float[Array, "classes d d"],
+    regularised: Bool[Array, ""],
+    factorise: Callable[[Array], Array] = jnp.linalg.cholesky,
 ) -> Float[Array, "classes d d"]:
     """The lower Cholesky factors of a stack of covariances, NaN for each one that is numerically singular.
 
@@ -176,9 +208,9 @@ def cholesky_or_nan(
         return jnp.all(jnp.diagonal(factor, axis1=-2, axis2=-1) ** 2 > floor, axis=-1)
 
     # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
-    regular = is_regular(jnp.linalg.cholesky(lax.stop_gradient(covariance)))
+    regular = is_regular(factorise(lax.stop_gradient(covariance)))
     lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
-    factor = jnp.linalg.cholesky(with_diagonal(covariance, diagonal + lift))
+    factor = factorise(with_diagonal(covariance, diagonal + lift))
     return jnp.where(is_regular(factor)[:, None, None], factor, jnp.nan)
 
 
@@ -196,29 +228,30 @@ def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "class
     after it, and take 18.
     """
     count, d = cholesky.shape[0], cholesky.shape[-1]
-    strips = -(-d // _STRIP)
-    size = strips * _STRIP
+    strip = min(_STRIP, d)
+    strips = -(-d // strip)
+    size = strips * strip
     padded = jnp.pad(cholesky, [(0, 0), (0, size - d), (0, size - d)])
     padded += jnp.diag((jnp.arange(size) >= d).astype(cholesky.dtype))[None]
-    blocks = jnp.diagonal(padded.reshape(count, strips, _STRIP, strips, _STRIP), axis1=1, axis2=3)
+    blocks = jnp.diagonal(padded.reshape(count, strips, strip, strips, strip), axis1=1, axis2=3)
     blocks = jnp.moveaxis(blocks, -1, 1)  # those on the diagonal, (classes, strips, rows, rows)
-    rows = padded.reshape(count, strips, _STRIP, size)
+    rows = padded.reshape(count, strips, strip, size)
     identity = jnp.eye(size, dtype=cholesky.dtype)
 
     def invert_row(i: Array, inverse: Array) -> Array:
         row = lax.dynamic_index_in_dim(blocks, i, 2, keepdims=False)
-        own = lax.dynamic_index_in_dim(identity, i, 0)[None, :, :_STRIP]
+        own = lax.dynamic_index_in_dim(identity, i, 0)[None, :, :strip]
         rest = own - jnp.sum(row[..., None] * inverse, axis=-2)
         pivot = lax.dynamic_index_in_dim(row, i, 2)
         return lax.dynamic_update_index_in_dim(inverse, rest / pivot, i, 2)
 
-    corners = lax.fori_loop(0, _STRIP, invert_row, jnp.zeros_like(blocks))
+    corners = lax.fori_loop(0, strip, invert_row, jnp.zeros_like(blocks))
 
     def invert_strip(i: Array, inverse: Array) -> Array:
-        own = lax.dynamic_slice_in_dim(identity, i * _STRIP, _STRIP)
+        own = lax.dynamic_slice_in_dim(identity, i * strip, strip)
         rest = own[None] - matmul(lax.dynamic_index_in_dim(rows, i, 1, keepdims=False), inverse)
-        strip = matmul(lax.dynamic_index_in_dim(corners, i, 1, keepdims=False), rest)
-        return lax.dynamic_update_slice_in_dim(inverse, strip, i * _STRIP, 1)
+        solved = matmul(lax.dynamic_index_in_dim(corners, i, 1, keepdims=False), rest)
+        return lax.dynamic_update_slice_in_dim(inverse, solved, i * strip, 1)
 
     return lax.fori_loop(0, strips, invert_strip, jnp.zeros_like(padded))[:, :d, :d]
 

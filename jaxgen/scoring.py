@@ -163,7 +163,8 @@ def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
 def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
     dtype = _dtype(c)
     width = getattr(getattr(c, "density", c), "score_width", 0)
-    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0], width))
+    fewest = 16 if isinstance(x, PartialRows) else None
+    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:

@@ -152,6 +152,9 @@ def _settings() -> tuple[Any, ...]:
         "jax_disable_jit",
         "jax_debug_nans",
         "jax_default_matmul_precision",
+        "jax_numpy_dtype_promotion",
+        "jax_numpy_rank_promotion",
+        "jax_debug_infs",
     )
     return tuple(getattr(jax.config, name, None) for name in names)
 

@@ -15,6 +15,8 @@ from jaxgen.classify import Classifier
 from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em import EMReport
 from jaxgen.estimator import D, GenerativeEstimator
+from jaxgen.labels import HardLabels
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.scoring import check_single
 
@@ -115,7 +117,7 @@ def train_em(
 
 def fit_partial(estimator: GenerativeEstimator[Any, D], x: Any, y: Any, **options: Any) -> Classifier[D]:
     """The fit to rows that all have labels and of which features are missing that EM fills in."""
-    classifier, report = _train(estimator, x, y, complete=True, **options)
+    classifier, report = _train(estimator, x, y, complete=True, tolerance=1e-9, max_steps=5000, **options)
     warn_unless_converged(report)
     return classifier
 
@@ -140,13 +142,20 @@ def _train(
     if not isinstance(estimator, GenerativeEstimator):
         raise TypeError(f"estimator must be a generative one, such as jaxgen.QDA(); found {estimator!r}.")
     x = pad_rows(x) if is_sparse(x) and not inputs.is_traced(x) else x
+    estimator.check()
     rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
-    known, has_label = _labels(rows, y, num_classes, complete=complete)
+    estimator.check_features(rows.shape[1])
+    if num_classes is None and isinstance(start, Classifier):
+        num_classes = start.class_shape[0]
+    known, has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
     weight = np.ones(len(known)) if sample_weight is None else inputs.check_weight(len(known), sample_weight)
     share = _number("unlabelled_weight", unlabelled_weight)
     weight, share = (jnp.asarray(each).astype(known.dtype) for each in (weight, share))
-    known, unlabelled = weight[:, None] * known, jnp.where(has_label, 0.0, share * weight)
-    data = em.Data(rows.values if observed is not None else rows, observed, known, unlabelled)
+    unlabelled = jnp.where(jnp.asarray(has_label), 0.0, share * weight)
+    if not inputs.is_traced(known, unlabelled) and not (np.any(known) or np.any(unlabelled)):
+        inputs.raise_for_no_weight()
+    values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
+    data = em.Data(values, observed, known, unlabelled, labels)
     how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(has_label.all()))
     for name, value in (("restarts", restarts), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -175,8 +184,10 @@ def warn_unless_converged(report: EMReport) -> None:
         )
 
 
-def _labels(rows: Any, y: Any, num_classes: int | None, *, complete: bool) -> tuple[Float[Array, "n classes"], Any]:
-    """Responsibilities of the rows that have labels, zero for the others; and which those are."""
+def _labels(
+    rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool
+) -> tuple[Float[Array, "n classes"], Any, tuple[Array, Array] | None]:
+    """Responsibilities of the rows that have labels, zero for the others; which those are; and labels of all."""
     n, dtype = rows.shape[0], working_dtype(rows.dtype)
     y = np.full(n, -1) if y is None else inputs.as_array("y", y)
     numpy = np if isinstance(y, np.ndarray) else jnp
@@ -189,8 +200,10 @@ def _labels(rows: Any, y: Any, num_classes: int | None, *, complete: bool) -> tu
         if num_classes is None and not inputs.is_traced(y) and not has_label.any():
             raise ValueError("num_classes must be given where no row has a label; found None.")
         y = numpy.where(has_label, y, 0)
-    known = inputs.check_labels(rows, y, num_classes, None).prepare(dtype).dense()
-    return jnp.where(jnp.asarray(has_label)[:, None], known, 0.0), has_label
+    labels = inputs.check_labels(rows, y, num_classes, sample_weight).prepare(dtype)
+    known = jnp.where(jnp.asarray(has_label)[:, None], labels.dense(), 0.0)
+    hard = (jnp.asarray(labels.index), labels.row_weight) if complete and isinstance(labels, HardLabels) else None
+    return known, has_label, hard
 
 
 def _number(name: str, value: Any) -> AnyArray:
@@ -232,6 +245,10 @@ def _program(
     max_steps: int,
     tuning: Tuning | None,
 ) -> tuple[Classifier[D], EMReport]:
+    if not is_sparse(data.x):  # what an absent row holds must not reach a derivative
+        absent = (jnp.sum(data.known, axis=1) == 0) & (data.unlabelled == 0)
+        data = data._replace(x=jnp.where(absent[:, None], 0, data.x))
+
     def begin(key: Any) -> Any:
         if start is not None:
             return em.expect(estimator, start, data)[0]

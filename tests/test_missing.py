@@ -273,7 +273,7 @@ def test_imputation_of_a_mixture_of_families():
     case = BY_NAME["MixedNB"]
     c = jg.fit(case.estimator, *case.data())
     x, _, observed = partly(case, n=10)
-    with pytest.raises(TypeError, match="Categorical has no mean of a missing feature"):
+    with pytest.raises(TypeError, match="no mean of a missing feature of Categorical"):
         jg.impute(c, x, observed)
     drawn = jg.impute(c, x, observed, key=jax.random.key(1))
     assert np.isfinite(jg.log_evidence(c, drawn)).all()
@@ -283,9 +283,56 @@ def test_imputation_of_a_mixture_of_families():
     close(jg.impute(bits, some[0], ~np.isnan(some[0]))[1], posterior @ np.exp(bits.density.log_present[:, 1]))
 
 
+def t_of(c):
+    """The same classes with Student's t densities."""
+    d = c.density
+    return c._replace(density=jg.StudentT(d.mean, d.cholesky, jnp.full(K, 5.0), jnp.ones(K)))
+
+
+def test_no_program_of_partial_rows_calls_lapack():
+    """Two of its batched factorisations at once wait for each other for ever, and XLA runs them so."""
+    case = BY_NAME["LDA"]
+    c = jg.fit(case.estimator, *case.data())
+    x, _, observed = partly(case, n=6)
+    y = np.arange(6) % K
+
+    def everything(c, x, observed):
+        statistics = case.estimator.statistics(x, y, num_classes=K, observed=observed, given=c)
+        return statistics, jg.log_evidence(c, x, observed=observed), jg.impute(c, x, observed, key=jax.random.key(0))
+
+    assert "lapack" not in jax.jit(everything).lower(c, x, observed).as_text()
+
+
+def test_labels_out_of_range_and_absent_rows_under_em():
+    x, y, observed = bivariate(30)
+    jitted = jax.jit(lambda y: jg.fit(jg.LDA(), x, y, num_classes=2, observed=observed).density.mean)
+    assert np.isnan(jitted(np.where(np.arange(30) == 3, 5, y))).all()
+    weight = np.where(np.arange(30) == 3, 0.0, 1.0)
+    absent = np.where(weight[:, None] > 0, x, np.nan), np.where(weight > 0, y, -1)
+
+    def loss(ridge):
+        options = {"num_classes": 2, "observed": observed | (weight == 0)[:, None], "sample_weight": weight}
+        return jnp.sum(fit(jg.LDA(ridge), *absent, **options).density.cholesky ** 2)
+
+    assert np.isfinite(jax.grad(loss)(0.1))
+
+
+def test_a_fit_with_missing_features_begins_where_its_prior_alone_makes_it_possible():
+    x, _, observed = bivariate(30)
+    lonely = np.where(np.arange(30) == 0, 1, 0)
+    prior = jg.NormalInverseWishart()
+    assert np.isfinite(fit(jg.QDA(ridge=0.0, prior=prior), x, lonely, observed=observed).density.cholesky).all()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
+        (
+            lambda c, x, o: jg.LDA().statistics(x, np.arange(6) % 2, observed=o, given=c),
+            ValueError,
+            "given must have 2 classes",
+        ),
+        (lambda c, x, o: jg.impute(t_of(c), x, o), TypeError, "no mean of a missing feature of StudentT"),
         (
             lambda c, x, o: jg.log_joint(c, x, observed=o[:, :2]),
             ValueError,

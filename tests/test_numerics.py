@@ -4,8 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.test_util import check_grads
 
-from jaxgen.numerics import Total, cholesky_or_nan, inverse_factor, safe_divide, safe_log, working_dtype
+from jaxgen.numerics import (
+    Total,
+    cholesky_of_many,
+    cholesky_or_nan,
+    inverse_factor,
+    safe_divide,
+    safe_log,
+    working_dtype,
+)
 
 
 def test_total_is_exact_in_any_order_of_merging():
@@ -44,6 +53,15 @@ factor = np.asarray(c.density.cholesky[0], np.float64)
 print(np.abs(factor @ factor.T - np.cov(x.T.astype(np.float64), bias=True)).max() < 1e-3)
 """)
     assert printed == ["100", "-7", "5", "True"]
+
+
+def test_factors_of_many_matrices():
+    root = np.random.default_rng(0).normal(size=(5, 18, 18))
+    matrices = root @ np.swapaxes(root, 1, 2) + np.eye(18)
+    np.testing.assert_allclose(cholesky_of_many(matrices), np.linalg.cholesky(matrices), atol=1e-12)
+    assert np.isnan(cholesky_of_many(-matrices)).any(axis=(1, 2)).all()
+    small = jnp.asarray(matrices[:2, :3, :3])
+    check_grads(jax.jit(lambda a: cholesky_of_many((a + jnp.swapaxes(a, 1, 2)) / 2)), (small,), order=2, rtol=1e-5)
 
 
 def test_subtracting_whole_numbers_is_exact_where_little_remains():

@@ -186,6 +186,8 @@ def test_gradients_go_through_the_maximum(name):
             ValueError,
             "every one of 1 runs broke down",
         ),
+        ({"estimator": jg.GaussianNB(pooling=2.0), "num_classes": 2}, ValueError, "GDA.pooling must be from 0 to 1"),
+        ({"num_classes": 2, "sample_weight": np.zeros(9)}, ValueError, "the weights of all rows are zero"),
         ({"estimator": jg.LogisticRegression(), "num_classes": 2}, TypeError, "estimator must be a generative one"),
         ({"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))}, TypeError, "needs a generative"),
     ],
