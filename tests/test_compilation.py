@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
-from registry import D, K, each_case
+from registry import CASES, D, K, each, each_case
 
 import jaxgen as jg
 
@@ -116,7 +116,7 @@ def lower(name, function, arguments):
     assert len(exported.mlir_module_serialized) > 0, name
 
 
-@each_case
+@each(CASES, first=("LDA", "QDA", "BernoulliNB", "MultinomialNB", "MixedNB"))
 def test_every_public_function_lowers_for_every_platform(case):
     for program in programs(case):
         lower(*program)

@@ -330,6 +330,7 @@ def test_predictive_densities_equal_scipy(density, x, oracle):
 
 
 @each_density
+@pytest.mark.thorough
 def test_predictive_densities_have_their_moments_and_marginals(density, x, oracle):
     c, total = compound(density), 6 if isinstance(density, jg.DirichletMultinomial) else None
     draws = np.asarray(jg.sample(jax.random.key(0), c, 40_000, y=np.ones(40_000, int), total_count=total)[0])
@@ -387,6 +388,7 @@ def test_predictive_of_a_bernoulli_is_the_estimate_and_of_much_data_nearly_so():
 @pytest.mark.parametrize(
     "name", ["Bernoulli", "multinomial", "Poisson", "full shared", "diagonal own", "spherical own"]
 )
+@pytest.mark.thorough
 def test_evidence_and_predictive_of_float32_keep_their_digits(name):
     """Of a million rows, whose log gamma functions are as large as the evidence and lose its digits."""
     estimator, x = FAMILIES[name]
@@ -458,7 +460,12 @@ def test_a_second_call_compiles_nothing_and_vmap_over_a_prior_equals_a_loop():
 
 
 @pytest.mark.parametrize(
-    "name", ["Bernoulli", "multinomial", "categorical", "Poisson", "full own", "diagonal shared", "spherical own"]
+    "name",
+    ["Bernoulli", "full own"]
+    + [
+        pytest.param(name, marks=pytest.mark.thorough)
+        for name in ("multinomial", "categorical", "Poisson", "diagonal shared", "spherical own")
+    ],
 )
 def test_gradients_of_evidence_and_predictive_by_hyperparameters(name):
     (estimator, x), modes = FAMILIES[name], ("fwd", "rev") if name == "full own" else ("rev",)
@@ -498,6 +505,7 @@ def test_empirical_bayes_finds_the_pseudo_count_that_scipy_finds():
     ],
     ids=["prior", "QDA", "GaussianNB", "LDA"],
 )
+@pytest.mark.thorough
 def test_gradients_of_regularised_fits(estimator):
     def loss(estimator, x):
         return jnp.sum(jnp.sin(jg.log_joint(jg.fit(estimator, x, Y), REALS[:2])))

@@ -111,6 +111,7 @@ def test_twenty_thousand_classes_share_one_scatter():
 
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB(), jg.GDA("spherical", shared=False)])
 @pytest.mark.parametrize("block_size", [None, 500])
+@pytest.mark.thorough
 def test_float32_covariance_at_a_mean_of_a_hundred_thousand(estimator, block_size):
     rng = np.random.default_rng(0)
     y = np.arange(20_000) % 2
@@ -151,6 +152,7 @@ def test_digits_with_a_class_of_one_row(covariance, shared):
 
 @each_form
 @pytest.mark.parametrize("scale", [1e-10, 1e10])
+@pytest.mark.thorough
 def test_any_scale_gives_the_same_posterior_in_float32(covariance, shared, scale):
     x, y = load_wine(return_X_y=True)
     dtype = np.float32

@@ -77,6 +77,7 @@ def test_a_sparse_fit_takes_at_most_a_few_tables():
     assert run("sparse(jg.BernoulliNB(), 2, 12_000_000)") < 7
 
 
+@pytest.mark.thorough
 def test_neither_fit_nor_scores_make_sparse_rows_dense():
     for share in run("[all_of_sparse(c) for c in (same, jg.pad_rows, jsparse.BCSR.from_scipy_sparse)]"):
         assert share < 0.05

@@ -68,7 +68,7 @@ def marginal(case, density, k, x, observed):
     return scipy.special.logsumexp([case.log_density(density, k, np.array(v)) for v in itertools.product(*whole)])
 
 
-@each_case
+@each(CASES, first=("LDA", "QDA", "diagonal LDA", "BernoulliNB", "MultinomialNB", "MixedNB"))
 def test_scores_integrate_out_what_was_not_observed(case):
     c = jg.fit(case.estimator, *case.data())
     x, _, observed = partly(case)
@@ -234,6 +234,7 @@ def test_a_mixed_fit_fills_in_where_a_family_correlates():
     close(c.density.densities[1], jg.fit(jg.BernoulliNB(), both[:, 1:2], y, observed=seen[:, 1:2]).density)
 
 
+@pytest.mark.thorough
 def test_float32_at_a_large_mean_keeps_its_digits():
     x, y, observed = bivariate()
     exact = fit(jg.LDA(), x, y, observed=observed)

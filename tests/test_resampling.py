@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
-from registry import K, each_case
+from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict, cross_val_score
@@ -123,7 +123,7 @@ def check_against(ours, posterior, y, present=slice(None), **tolerance):
     np.testing.assert_array_equal(ours.accuracy[present], (posterior.argmax(axis=1) == y)[present])
 
 
-@each_case
+@each(CASES, first=("LDA", "BernoulliNB"))
 def test_leaving_a_row_out_is_fitting_to_the_others(case):
     x, y = case.data(n=20)
     check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
@@ -212,8 +212,8 @@ def test_a_replicate_is_the_fit_to_its_rows(estimator, x, weight):
     many = jg.bootstrap(key, estimator, x, y, num_replicates=4, sample_weight=weight)
     present = np.arange(40) if weight is None else np.flatnonzero(weight)
     rows = np.concatenate([present, np.flatnonzero(~np.isin(np.arange(40), present))])
-    for r, each in enumerate(jax.random.split(key, 4)):
-        counts = np.asarray(row_counts(each, jnp.asarray(rows, jnp.int32), jnp.int32(len(present))))
+    for r, own in enumerate(jax.random.split(key, 4)):
+        counts = np.asarray(row_counts(own, jnp.asarray(rows, jnp.int32), jnp.int32(len(present))))
         assert counts.sum() == len(present)
         assert not counts[rows[len(present) :]].any()
         drawn = np.repeat(np.arange(40), counts)

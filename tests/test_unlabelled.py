@@ -148,7 +148,7 @@ def test_mixtures_of_sparse_rows_are_those_of_dense_ones(container):
         jg.fit_em(jg.MultinomialNB(), container(x), num_classes=K, key=jax.random.key(0), tolerance=1e-3)
 
 
-@pytest.mark.parametrize("name", ["GaussianNB", "BernoulliNB"])
+@pytest.mark.parametrize("name", [pytest.param("GaussianNB", marks=pytest.mark.thorough), "BernoulliNB"])
 def test_gradients_go_through_the_maximum(name):
     case = BY_NAME[name]
     x, y = clusters(30)
