@@ -190,8 +190,8 @@ CASES = [
     ),
 ]
 
-# Between them these run most lines of the others, whose tests are `thorough`: a full covariance for each class, counts, and
-# the mixed one, which has Poisson, Gaussian, categorical and Bernoulli features.
+# Between them these run most lines of the others, whose tests are `thorough`: a full covariance for each class; counts;
+# and the mixed one, which has Poisson, Gaussian, categorical and Bernoulli features.
 _FIRST = ("QDA", "BernoulliNB", "MixedNB")
 
 
