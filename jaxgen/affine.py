@@ -81,11 +81,12 @@ class Affine(NamedTuple):
         never = _impossible(self.present)
         return (never if self.absent is None else never - _impossible(self.absent)).T
 
-    def marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The scores of the observed features of rows, with `likelihood`."""
+    def marginal(self, x: PartialRows, *, likelihood: bool) -> Float[Array, "n classes"]:
+        """The scores of the observed features of rows; with or without `likelihood`, as the tables were made."""
         without = self.absent if self.empty is None else self.empty
         without = jnp.zeros_like(self.present) if without is None else without
-        total = matmul(x.mask, drop_impossible(without).T) + product(x.values, self.weights)
+        each = drop_impossible(without)
+        total = matmul(x.mask, (each if likelihood else each - each[:1]).T) + product(x.values, self.weights)
         return self._unless_impossible(
             total, lambda: matmul(x.mask, _impossible(without).T) + product(x.values, self.never)
         )
@@ -156,8 +157,12 @@ class PreparedDensity:
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats."""
         x = x.map(self.features)
-        scores = self.affine.marginal(x)
+        scores = self.affine.marginal(x, likelihood=True)
         return scores if self.coefficient is None else scores + self._coefficient(x.values)
+
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The same up to a term common to all classes, of a density that was prepared for scores."""
+        return self.affine.marginal(x.map(self.features), likelihood=False)
 
     def _coefficient(self, x: Any) -> Float[Array, "n 1"]:
         assert self.coefficient is not None

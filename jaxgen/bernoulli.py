@@ -75,6 +75,10 @@ class Bernoulli:
         """log p(x_observed | k), in nats: the other factors are left out."""
         return self.prepared(likelihood=True).log_marginal(x)
 
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The same up to a term that is common to all classes."""
+        return self.prepared(likelihood=False).marginal_scores(x)
+
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return self.prepared(likelihood=False).scores(x)

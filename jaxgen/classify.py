@@ -33,7 +33,8 @@ class Density(Protocol):
 
     Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
-    `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`; `prepared(likelihood=…)`, the same
+    `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
+    up to a common term; `prepared(likelihood=…)`, the same
     density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and what
     `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
     """
@@ -130,6 +131,11 @@ class Classifier(NamedTuple, Generic[D]):
         return scores + self.log_prior[None]
 
 
+def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:
+    """log p(x_observed | k) up to a term common to all classes: the density's own, where it has such."""
+    return getattr(density, "marginal_scores", density.log_marginal)(x)
+
+
 class Marginal(NamedTuple):
     """A density of the features that were observed: the others are integrated out."""
 
@@ -155,8 +161,8 @@ class Marginal(NamedTuple):
         return self.density.log_marginal(x)
 
     def scores(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The log likelihood."""
-        return self.log_likelihood(x)
+        """The log likelihood up to a term common to all classes."""
+        return marginal_scores(self.density, x)
 
     def linear(self) -> None:
         """It is for scoring alone."""

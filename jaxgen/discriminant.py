@@ -16,7 +16,7 @@ from jaxgen.conditional import expected
 from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.gaussian import Gaussian
+from jaxgen.gaussian import Gaussian, whole
 from jaxgen.moments import Moments, resolved_variance
 from jaxgen.numerics import cholesky_or_nan, inverse_factor, nonnegative_or_nan, safe_divide, with_diagonal
 from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column
@@ -135,20 +135,15 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         return Moments.of(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def naive(self) -> GDA:
-        """The diagonal form of a full one."""
+        """The diagonal form of a full one, with a ridge in place of what else may keep a covariance regular."""
         form = "diagonal" if self.covariance == "full" else self.covariance
-        # A start needs a covariance, also where a prior or shrinkage gives the fit its own.
         return GDA(form, shared=self.shared, ridge=jnp.maximum(self.ridge, 1e-6), prior_alpha=self.prior_alpha)
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
         """The moments expected of rows under a full Gaussian: Little & Rubin (2019), section 11.2.1."""
         if self.covariance != "full":
             return self.summarise(x, labels)
-        if not isinstance(density, (Gaussian, DiagonalGaussian)):
-            raise TypeError(f"given must be a Gaussian classifier; found {type(density).__name__}. Fit one by GDA.")
-        if isinstance(density, DiagonalGaussian):
-            scale = jnp.broadcast_to(density.scale, (len(density.scale), density.num_features))
-            density = Gaussian(density.mean, jax.vmap(jnp.diag)(scale))
+        density = whole(density)
         rows, labels, covariance = expected(x, labels, density.mean, inverse_factor(density.cholesky))
         moments, spread = self.summarise(rows, labels), labels.class_sum(covariance)
         spread = jnp.sum(spread, axis=0, keepdims=True) if self.shared else spread

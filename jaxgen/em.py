@@ -65,8 +65,8 @@ class EMReport(NamedTuple):
 
     @property
     def last(self) -> Float[Array, ""]:
-        """The evidence before the last step; NaN for a run that broke down."""
-        return self.log_evidence[self.steps - 1]
+        """The evidence before the last step, of each run of a stack; NaN for one that broke down."""
+        return jnp.take_along_axis(self.log_evidence, self.steps[..., None] - 1, axis=-1)[..., 0]
 
 
 def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: Data) -> tuple[Any, Array]:
@@ -160,6 +160,6 @@ def ascend(
         statistics, report = run(jax.tree.map(lambda leaf: leaf[0], starts))
     else:
         runs = jax.vmap(run)(starts)
-        best = jnp.argmax(jnp.nan_to_num(jax.vmap(lambda report: report.last)(runs[1]), nan=-jnp.inf))
+        best = jnp.argmax(jnp.nan_to_num(runs[1].last, nan=-jnp.inf))
         statistics, report = jax.tree.map(lambda leaf: leaf[best], runs)
     return estimator.estimate(differentiable(estimator, data, statistics)), report

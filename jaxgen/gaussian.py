@@ -5,7 +5,7 @@ x | y = k ~ N(μ_k, Σ_k)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxgen import inputs
 from jaxgen.conditional import residuals
+from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, are_near, linear_form, squared_distances
 from jaxgen.numerics import einsum, inverse_factor, matmul
 
@@ -107,6 +108,16 @@ class Gaussian(NamedTuple):
         whitening = inverse_factor(self.cholesky)[0]
         white = matmul(self.mean - center[None], whitening.T)
         return matmul(white, whitening), -0.5 * jnp.sum(white**2, axis=-1)
+
+
+def whole(density: Any) -> Gaussian:
+    """A Gaussian density with whole covariances; a TypeError for one that is not Gaussian."""
+    if isinstance(density, Gaussian):
+        return density
+    if not isinstance(density, DiagonalGaussian):
+        raise TypeError(f"given must be a Gaussian classifier; found {type(density).__name__}. Fit one by GDA.")
+    scale = jnp.broadcast_to(density.scale, (len(density.scale), density.num_features))
+    return Gaussian(density.mean, jax.vmap(jnp.diag)(scale))
 
 
 class WhitenedGaussian(NamedTuple):

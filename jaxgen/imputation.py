@@ -88,7 +88,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:
         width = max(joint.shape[1] * rows.shape[1], getattr(density, "marginal_width", 0))
-        return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width))[0]
+        return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen.classify import marginal_scores
 from jaxgen.inputs import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total
@@ -94,6 +95,10 @@ class Mixed:
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats."""
         return reduce(jnp.add, (density.log_marginal(part) for density, part in self.split(x)))
+
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The same up to a term that is common to all classes."""
+        return reduce(jnp.add, (marginal_scores(density, part) for density, part in self.split(x)))
 
     @property
     def marginal_width(self) -> int:

@@ -61,9 +61,17 @@ class Multinomial(NamedTuple):
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p of the observed words given their own total, in nats: θ is renormalised over them."""
         share = matmul(x.mask, jnp.exp(self.log_probability).T)
-        total = jnp.sum(x.values, axis=1, keepdims=True)
         # Without a word there is nothing to share; with an impossible one the likelihood is zero already.
-        return self.log_likelihood(x.values) - total * drop_impossible(safe_log(share))
+        return self.log_likelihood(x.values) - _total(x) * drop_impossible(safe_log(share))
+
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The same up to a term that is common to all classes; shares differ from the first class's by little."""
+        probability = jnp.exp(self.log_probability)
+        share, more = (matmul(x.mask, table.T) for table in (probability, probability - probability[:1]))
+        common = (share > 0) & (share[:, :1] > 0)
+        log_ratio = jnp.log1p(jnp.where(common, safe_divide(more, share[:, :1]), 0.0))
+        logs = drop_impossible(safe_log(share))
+        return self.scores(x.values) - _total(x) * jnp.where(common, log_ratio, logs - logs[:, :1])
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
@@ -133,6 +141,11 @@ class MultinomialNB(CountingEstimator[Multinomial]):
         count = statistics.count
         alpha = jnp.broadcast_to(self.pseudo_count("alpha", count), count.shape)
         return jnp.sum(log_dirichlet_evidence(alpha, count))
+
+
+def _total(x: PartialRows) -> Float[Array, "n 1"]:
+    """Observed words of each document."""
+    return jnp.sum(x.values, axis=1, keepdims=True)
 
 
 # log m! − Σ_j log x_j!

@@ -73,8 +73,8 @@ class StudentT(NamedTuple):
 
     @property
     def marginal_width(self) -> int:
-        """Elements that a row takes: a factor for each covariance."""
-        return self.cholesky.size
+        """Elements that a row takes: a factor for each class that it may be of."""
+        return self.mean.size * self.num_features
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood."""

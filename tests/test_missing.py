@@ -81,7 +81,9 @@ def test_scores_integrate_out_what_was_not_observed(case):
     close(jg.log_posterior(c, x, observed=observed), jax.nn.log_softmax(got + c.log_prior[None], axis=1))
     close(jg.log_posterior(c, x, observed=observed)[0], c.log_prior)
     close(jg.log_joint(c, x[5], observed=observed[5]), got[5] + c.log_prior)
-    np.testing.assert_array_equal(jg.predict(c, x, observed=observed), (got + c.log_prior[None]).argmax(axis=1))
+    joint = np.asarray(got + c.log_prior[None])
+    found = joint[np.arange(len(x)), np.asarray(jg.predict(c, x, observed=observed))]
+    close(found, joint.max(axis=1))  # a document of one observed word is a tie
 
 
 @each_case
@@ -190,7 +192,7 @@ def test_em_finds_the_maximum_that_is_known_in_closed_form():
         close(c.density.mean[k], np.array([mean, intercept + slope * mean]), 1e-7)
         covariance = np.array([[variance, slope * variance], [slope * variance, rest + slope**2 * variance]])
         close(density.cholesky[k] @ density.cholesky[k].T, covariance, 1e-7)
-    close(jg.fit(jg.QDA(ridge=0.0), x, y, observed=observed), c, 1e-2)
+    close(jg.fit(jg.QDA(ridge=0.0), x, y, observed=observed), c, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["LDA", pytest.param("QDA", marks=pytest.mark.thorough)])
@@ -242,6 +244,21 @@ def test_float32_at_a_large_mean_keeps_its_digits():
     close(c.density.cholesky, exact.density.cholesky.astype(np.float32), 3e-3)
     got = jg.log_posterior(c, (x + 1e4).astype(np.float32), observed=observed)
     close(got, jg.log_posterior(exact, x, observed=observed).astype(np.float32), 3e-2)
+
+
+@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.PoissonNB(), jg.BernoulliNB()])
+def test_float32_posteriors_of_long_documents_keep_their_digits(estimator):
+    rng = np.random.default_rng(0)
+    x, y = rng.poisson(1.0, (40, 20_000)), np.arange(40) % 2
+    x = np.minimum(x, 1) if isinstance(estimator, jg.BernoulliNB) else x
+    c = jg.fit(estimator, x.astype(np.float32), y)
+    observed = rng.random((3, 20_000)) < 0.9
+    double = jax.tree.map(lambda leaf: leaf.astype(np.float64), c)
+    odds, exact = (
+        np.diff(jg.log_joint(double, x[:3], observed=observed))[:, 0],
+        np.diff(jg.log_posterior(c, x[:3].astype(np.float32), observed=observed))[:, 0],
+    )
+    np.testing.assert_allclose(odds, exact, atol=5e-3)
 
 
 def test_imputation_is_the_conditional_mean_and_its_draws_have_it():
