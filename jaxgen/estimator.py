@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, inputs, platform, shares
+from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.classify import Classifier, D, log_prior
 from jaxgen.compressed import CompressedRows
 from jaxgen.labels import rows_are_valid
@@ -213,7 +213,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             program = partial(_statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
             statistics, bad = reduce(_merge_parts, shares.run(program, mine))
         if not inputs.is_traced(bad) and bad:
-            inputs.raise_for_rows(rows, labels, self.domain)
+            culprits.raise_for_rows(rows, labels, self.domain)
         return statistics
 
     def _check_missing(self, observed: Any, given: Any) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import culprits, inputs
 from jaxgen.estimator import D, GenerativeEstimator, S, merge_program
 from jaxgen.unlabelled import fit_partial
 
@@ -111,7 +111,7 @@ def fit(
     statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
     class_weight = statistics.class_weight.value
     if not inputs.is_traced(class_weight) and not np.any(class_weight):
-        inputs.raise_for_no_weight()
+        culprits.raise_for_no_weight()
     return estimate(estimator, statistics)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +20,9 @@ from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
+from jaxgen.culprits import position
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:
     bad = ~((values >= 0) & (values < np.inf))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name} must be finite and 0 or more; found {values[where]} at {_position(where)}. {remedy}")
+        raise ValueError(f"{name} must be finite and 0 or more; found {values[where]} at {position(where)}. {remedy}")
 
 
 def check_hyperparameters(estimator: Any) -> None:
@@ -279,7 +279,7 @@ def check_hyperparameters(estimator: Any) -> None:
             where = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
             raise ValueError(
                 f"{name} must be {'finite and 0 or more' if most == math.inf else f'from 0 to {most:g}'}; found "
-                f"{numbers[where]}{f' at {_position(where)}' if where else ''}."
+                f"{numbers[where]}{f' at {position(where)}' if where else ''}."
             )
 
 
@@ -316,71 +316,3 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
         return x, labels, valid
     values, valid = lax.cond(valid, lambda: (x.values, jnp.ones((), bool)), blank)
     return dataclasses.replace(x, values=values), labels, valid
-
-
-def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
-    """Raise a ValueError that names the first value of x outside the domain; return if there is none.
-
-    Args:
-        x: the data, concrete.
-        domain: what its values may be.
-        present: boolean array (n,); rows where it is False are passed over.
-    """
-    values, row, column = _entries(x)
-    bad = ~domain.contains(values.astype(np.float64))
-    if present is not None:
-        bad &= np.asarray(present)[row]
-    if isinstance(x, PartialRows):
-        bad &= np.atleast_2d(np.asarray(x.observed))
-    if bad.any():
-        first = np.unravel_index(np.argmax(bad), bad.shape)
-        where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
-        raise ValueError(
-            f"x must hold {domain.expected}; found {values[first]} at {_position(where)} and "
-            f"{int(bad.sum()) - 1} more such values. {domain.remedy}"
-        )
-
-
-def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The values of x, and the row and the column of each, in shapes that broadcast to that of the values."""
-    if isinstance(x, CompressedRows):
-        return x.values, x.rows, x.columns
-    if isinstance(x, SparseRows):
-        x = x.inside()
-        return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)
-    x = np.atleast_2d(np.asarray(x.values if isinstance(x, PartialRows) else x))
-    row, column = np.ogrid[: x.shape[0], : x.shape[1]]
-    return x, row, column
-
-
-def raise_for_points(x: Any, domain: Domain) -> NoReturn:
-    """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
-    raise_for_values(x, domain)
-    raise ValueError(
-        f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
-        f"{float(np.max(np.abs(_entries(x)[0]))):g}, overflows. Rescale the features, or compute in float64 "
-        "(jax.config.update('jax_enable_x64', True))."
-    )
-
-
-def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
-    """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
-    present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
-    raise_for_values(x, domain, present)
-    values, row, _ = _entries(x)
-    largest = float(np.max(np.abs(values), where=present[row], initial=0))
-    raise ValueError(
-        f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
-        "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."
-    )
-
-
-def raise_for_no_weight() -> NoReturn:
-    """Raise the ValueError for rows that are all absent."""
-    raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
-
-
-def _position(where: tuple[int, ...]) -> str:
-    if len(where) == 1:
-        return f"index {where[0]}"
-    return f"row {where[0]}, column {where[1]}"

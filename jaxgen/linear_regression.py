@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
-from jaxgen import inputs, optimum
+from jaxgen import culprits, inputs, optimum
 from jaxgen import lasso as l1_problem
 from jaxgen.numerics import matmul, working_dtype
 from jaxgen.regression_problem import (
@@ -78,7 +78,7 @@ def predict(regressor: LinearRegressor, x: Real[AnyArray, "... d"]) -> Float[Arr
     x = inputs.check_points(x, shapes[0][0])
     prediction, finite = _predict_program(regressor, x)
     if not inputs.is_traced(finite) and not finite:
-        inputs.raise_for_points(x, inputs.FINITE)
+        culprits.raise_for_points(x, inputs.FINITE)
     return prediction
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, newton, optimum
+from jaxgen import culprits, inputs, newton, optimum
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
@@ -177,9 +177,9 @@ def train(
     classifier, report, no_weight = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not inputs.is_traced(report):
         if no_weight:
-            inputs.raise_for_no_weight()
+            culprits.raise_for_no_weight()
         if np.isnan(report.gradient_norm):
-            inputs.raise_for_rows(rows, labels, inputs.FINITE)
+            culprits.raise_for_rows(rows, labels, inputs.FINITE)
     return classifier, report
 
 

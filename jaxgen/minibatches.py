@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import culprits, inputs
 from jaxgen.labels import rows_are_valid
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
@@ -90,7 +90,7 @@ def train_batches(
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
             table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
             if not np.isfinite(norm):
-                inputs.raise_for_rows(rows, labels, inputs.FINITE)
+                culprits.raise_for_rows(rows, labels, inputs.FINITE)
         except (ValueError, TypeError) as error:
             raise type(error)(f"batch {step}: {error}") from None
     if frame is None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import culprits, inputs
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 
@@ -182,10 +182,10 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
         return
     outcome = jax.device_get(outcome)  # to compare arrays of JAX would compile a program for each comparison
     if not outcome.total > 0:
-        inputs.raise_for_no_weight()
+        culprits.raise_for_no_weight()
     if not outcome.valid:
         _raise_for_target(data)
-        inputs.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), inputs.FINITE)
+        culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), inputs.FINITE)
     if outcome.dependent >= 0:
         raise ValueError(
             f"the features of x are dependent: feature {int(outcome.dependent)} is constant or, but for rounding, a "

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, platform
+from jaxgen import culprits, inputs, platform
 from jaxgen.classify import Classifier
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
@@ -77,7 +77,7 @@ def bootstrap(
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False))
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
     if labels.weight is not None and not inputs.is_traced(labels.weight) and not np.any(labels.weight):
-        inputs.raise_for_no_weight()
+        culprits.raise_for_no_weight()
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
     data = (rows, labels.index if isinstance(labels, HardLabels) else labels.responsibilities, labels.weight)
     # Few rows are fitted many times at once, as many as divide the replicates.

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import blocks, inputs, platform, shares
+from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows, Projection
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
@@ -90,7 +90,7 @@ def score(
     else:
         result, bad = _score_shares(function, c, x, tuning, likelihood=likelihood)
     if not inputs.is_traced(bad, x) and bad:
-        inputs.raise_for_points(x, c.domain)
+        culprits.raise_for_points(x, c.domain)
     return result
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import em, inputs, platform, starts
+from jaxgen import culprits, em, inputs, platform, starts
 from jaxgen.classify import Classifier
 from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em import EMReport
@@ -153,7 +153,7 @@ def _train(
     weight, share = (jnp.asarray(each).astype(known.dtype) for each in (weight, share))
     unlabelled = jnp.where(jnp.asarray(has_label), 0.0, share * weight)
     if not inputs.is_traced(known, unlabelled) and not (np.any(known) or np.any(unlabelled)):
-        inputs.raise_for_no_weight()
+        culprits.raise_for_no_weight()
     values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
     data = em.Data(values, observed, known, unlabelled, labels)
     how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(has_label.all()))

@@ -1,0 +1,88 @@
+"""What is wrong with data whose statistics or scores are not finite: the first bad value, by name and place.
+
+Programs answer NaN where a value is bad; only then is x searched, on the host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from jaxgen.compressed import CompressedRows
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import working_dtype
+from jaxgen.sparse import SparseRows
+
+if TYPE_CHECKING:
+    from jaxgen.inputs import Domain
+    from jaxgen.labels import Labels
+
+
+def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
+    """Raise a ValueError that names the first value of x outside the domain; return if there is none.
+
+    Args:
+        x: the data, concrete.
+        domain: what its values may be.
+        present: boolean array (n,); rows where it is False are passed over.
+    """
+    values, row, column = _entries(x)
+    bad = ~domain.contains(values.astype(np.float64))
+    if present is not None:
+        bad &= np.asarray(present)[row]
+    if isinstance(x, PartialRows):
+        bad &= np.atleast_2d(np.asarray(x.observed))
+    if bad.any():
+        first = np.unravel_index(np.argmax(bad), bad.shape)
+        where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
+        raise ValueError(
+            f"x must hold {domain.expected}; found {values[first]} at {position(where)} and "
+            f"{int(bad.sum()) - 1} more such values. {domain.remedy}"
+        )
+
+
+def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The values of x, and the row and the column of each, in shapes that broadcast to that of the values."""
+    if isinstance(x, CompressedRows):
+        return x.values, x.rows, x.columns
+    if isinstance(x, SparseRows):
+        x = x.inside()
+        return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)
+    x = np.atleast_2d(np.asarray(x.values if isinstance(x, PartialRows) else x))
+    row, column = np.ogrid[: x.shape[0], : x.shape[1]]
+    return x, row, column
+
+
+def raise_for_points(x: Any, domain: Domain) -> NoReturn:
+    """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
+    raise_for_values(x, domain)
+    raise ValueError(
+        f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
+        f"{float(np.max(np.abs(_entries(x)[0]))):g}, overflows. Rescale the features, or compute in float64 "
+        "(jax.config.update('jax_enable_x64', True))."
+    )
+
+
+def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
+    """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
+    present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
+    raise_for_values(x, domain, present)
+    values, row, _ = _entries(x)
+    largest = float(np.max(np.abs(values), where=present[row], initial=0))
+    raise ValueError(
+        f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
+        "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."
+    )
+
+
+def raise_for_no_weight() -> NoReturn:
+    """Raise the ValueError for rows that are all absent."""
+    raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
+
+
+def position(where: tuple[int, ...]) -> str:
+    """The place of an entry, in words."""
+    if len(where) == 1:
+        return f"index {where[0]}"
+    return f"row {where[0]}, column {where[1]}"
