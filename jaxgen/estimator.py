@@ -235,7 +235,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check_statistics(statistics)
-        classifier, bad = _estimate_program(self, statistics)
+        classifier, bad = estimate_program(self, statistics)
         if not inputs.is_traced(bad) and bad:
             raise_for_nan(statistics)
             raise ValueError(self.explain(classifier.density))
@@ -313,7 +313,7 @@ def merge_program(a: S, b: S) -> S:
 
 
 @jax.jit
-def _estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
+def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
     """The classifier, and whether any of its leaves is NaN or +∞."""
     classifier = Classifier(
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)

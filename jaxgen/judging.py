@@ -162,6 +162,14 @@ def _row_count(labels: HardLabels) -> Num[Array, " n"]:
     return jnp.ones(jnp.shape(labels.index), jnp.int32) if labels.weight is None else labels.row_weight
 
 
+def _of_own_class(labels: Labels, values: Float[Array, "n classes"]) -> tuple[Array, Array]:
+    """Responsibilities that are not known to be zero, and the values beside them: one a row for hard labels."""
+    if isinstance(labels, HardLabels):
+        own = jnp.asarray(labels.index)[:, None]
+        return labels.row_weight[:, None], jnp.take_along_axis(values, own, axis=1, mode="clip")
+    return labels.dense(), values
+
+
 def accuracy(labels: HardLabels, predicted: Int[Array, " n"]) -> Float[Array, ""]:
     """The weight of the rows whose labels are equal, by that of all."""
     weight = _row_count(labels)
@@ -189,7 +197,7 @@ def shares(labels: HardLabels, predicted: Int[Array, " n"], alpha: Any) -> tuple
 
 def log_loss(labels: Labels, log_posterior: Float[Array, "n classes"]) -> Float[Array, ""]:
     """The mean of −Σ_k r_ik log p_ik; +inf where what happened was called impossible."""
-    r = labels.dense()
+    r, log_posterior = _of_own_class(labels, log_posterior)
     happened = jnp.any((r > 0) & jnp.isneginf(log_posterior))
     return jnp.where(happened, jnp.inf, jnp.sum(r * -drop_impossible(log_posterior)) / jnp.sum(r))
 

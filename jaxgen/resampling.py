@@ -1,31 +1,27 @@
-"""Cross-validation by the algebra of folds.
-
-Statistics of each fold are made once, and merged into those of all others. Subtracting a fold from the whole would
-cancel where a fold holds most of a class; the merge of what comes before it with what comes after it loses nothing, and
-costs one pass over the data and two merges a fold.
-"""
+"""Cross-validation: the statistics of each fold are made once, and merged into those of all others."""
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs, metrics, platform, shares
+from jaxgen import inputs, judging, metrics, platform, shares
 from jaxgen.classify import log_posterior
-from jaxgen.estimator import GenerativeEstimator
-from jaxgen.fitting import estimate, fit, merge
+from jaxgen.estimator import GenerativeEstimator, estimate_program
+from jaxgen.fitting import estimate, fit
+from jaxgen.folds import Rows, deal, outside
+from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float, Int, Real
+    from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.inputs import AnyArray
     from jaxgen.platform import Tuning
@@ -51,6 +47,7 @@ def cross_validate(
     folds: int | Int[np.ndarray, " n"] | Literal["leave-one-out"] = 10,
     num_classes: int | None = None,
     sample_weight: Real[AnyArray, " n"] | None = None,
+    observed: Bool[AnyArray, "n d"] | None = None,
 ) -> CrossValidation:
     """Fit without each fold in turn, and judge on it.
 
@@ -68,6 +65,8 @@ def cross_validate(
             result of a row, or of a fold, of weight 0 is NaN.
         num_classes: K; inferred from y.
         sample_weight: a weight for each row, (n,), in the fit and in the judgement.
+        observed: True for the entries of x that count, as for `fit`, in both as well; full covariances, which fill in
+            what is missing, are then fitted for each fold by EM.
 
     Raises:
         ValueError: for folds that are fewer than two or empty, and as `fit`; a bad value is named in its fold. For a
@@ -84,102 +83,101 @@ def cross_validate(
         >>> print(grid(jnp.array([0.1, 1.0, 10.0])).shape)
         (3,)
     """
-    if inputs.is_traced(x, y, sample_weight):
-        raise TypeError("cross_validate deals concrete rows out to folds; found x, y or sample_weight under a trace.")
-    data: Any = x
-    x = data.tocsr() if hasattr(data, "tocsr") else inputs.as_array("x", data)
-    y = np.asarray(inputs.as_array("y", y))
-    if y.ndim != 1 or len(y) != x.shape[0]:
-        raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
-    num_classes = int(np.max(y, initial=0)) + 1 if num_classes is None else num_classes
-    weight = None if sample_weight is None else np.asarray(inputs.check_weight(len(y), sample_weight))
+    if inputs.is_traced(x, y, sample_weight, observed):
+        raise TypeError(
+            "cross_validate deals concrete rows out to folds; found x, y, sample_weight or observed under a trace."
+        )
+    rows = _check_rows(x, y, sample_weight, observed)
+    num_classes = int(np.max(rows.y, initial=0)) + 1 if num_classes is None else num_classes
+    merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
     if isinstance(folds, str):
         if folds != "leave-one-out":
             raise ValueError(f"folds must be a number, a fold for each row or 'leave-one-out'; found {folds!r}.")
-        if isinstance(estimator, GenerativeEstimator):
-            return CrossValidation(*leave_one_out(estimator, x, y, num_classes, weight))
-        folds = np.arange(len(y))
-    fold = _fold_of_rows(folds, y)
-
-    def part(of: np.ndarray) -> tuple[Any, Any, Any]:
-        return x[of], y[of], None if weight is None else weight[of]
-
-    numbers = range(int(fold.max()) + 1)
-    parts = shares.over(lambda f: part(fold == f), numbers)
-    if isinstance(estimator, GenerativeEstimator):
-        classifiers = list(_by_merging(estimator, parts, num_classes))
-    else:
-        rests = (part(fold != f) for f in numbers)
-        classifiers = [fit(estimator, a, b, num_classes=num_classes, sample_weight=w) for a, b, w in rests]
-    accuracy, log_loss = zip(*_each(_judge, list(zip(classifiers, parts, strict=True))), strict=True)
-    return CrossValidation(jnp.stack(accuracy), jnp.stack(log_loss))
+        if merges:
+            return CrossValidation(*leave_one_out(estimator, rows, num_classes))
+        folds = np.arange(len(rows.y))
+    fold = deal(folds, rows.y)
+    inside = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
+    classifiers = (_by_merging if merges else _by_fitting)(estimator, rows, inside, num_classes)
+    # A fold is copied from x when it is read: copies of all at once would be written, and read again.
+    judged = _each(lambda item: _judge(item[0], rows.at(item[1])), list(zip(classifiers, inside, strict=True)))
+    return CrossValidation(*(jnp.stack(each) for each in zip(*judged, strict=True)))
 
 
-def _each(function: Any, items: list[Any]) -> list[Any]:
+def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
+    x = x.tocsr() if hasattr(x, "tocsr") else inputs.as_array("x", x)
+    y = np.asarray(inputs.as_array("y", y))
+    if y.ndim != 1 or len(y) != x.shape[0]:
+        raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
+    if observed is not None:
+        observed = np.asarray(inputs.check_rows(x, observed=observed).observed)
+    weight = None if sample_weight is None else np.asarray(inputs.check_weight(len(y), sample_weight))
+    x = np.asarray(x) if isinstance(x, jax.Array) and platform.platform_of(x) == "cpu" else x
+    return Rows(x, y, weight, observed)
+
+
+def _each(function: Callable[[Any], Any], items: list[Any]) -> list[Any]:
     """`function(item)` for each, on every core; a trace belongs to one thread."""
     return [function(item) for item in items] if inputs.is_traced(items) else shares.over(function, items)
 
 
-def _judge(item: tuple[Any, tuple[Any, Any, Any]]) -> tuple[Array, Array]:
-    """Accuracy and log loss of a classifier on a fold."""
-    classifier, (x, y, weight) = item
-    if inputs.is_traced(classifier) or not isinstance(x, (np.ndarray, jax.Array)):
-        return _metrics(log_posterior(classifier, x), y, weight)
-    accuracy, log_loss = _judge_program(classifier, x, y, weight, tuning=platform.tuning_of(x))
-    # What is NaN has a reason, which an eager call gives.
-    return _metrics(log_posterior(classifier, x), y, weight) if np.isnan(log_loss) else (accuracy, log_loss)
-
-
-@partial(jax.jit, static_argnames="tuning")
-def _judge_program(
-    classifier: Any, x: Array, y: Array, weight: Array | None, *, tuning: Tuning | None
-) -> tuple[Array, Array]:
-    with platform.tuned(tuning):
-        return _metrics(log_posterior(classifier, x), y, weight)
-
-
-def _metrics(posterior: Float[Array, "n classes"], y: Any, weight: Any) -> tuple[Array, Array]:
-    found = jnp.argmax(posterior, axis=1).astype(jnp.int32)
-    return metrics.accuracy(y, found, sample_weight=weight), metrics.log_loss(y, posterior, sample_weight=weight)
+def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> list[Any]:
+    """The classifier of all rows but those of one fold, for each: a fit of its own."""
+    everything = np.arange(len(rows.y))
+    rests = (rows.at(np.setdiff1d(everything, fold, assume_unique=True)) for fold in inside)
+    return [fit(estimator, **rest._asdict(), num_classes=num_classes) for rest in rests]
 
 
 def _by_merging(
-    estimator: GenerativeEstimator[Any, Any], parts: list[tuple[Any, Any, Any]], num_classes: int
-) -> Iterator[Any]:
-    """The classifier of all parts but one, for each."""
+    estimator: GenerativeEstimator[Any, Any], rows: Rows, inside: list[np.ndarray], num_classes: int
+) -> list[Any]:
+    """The same from the statistics of each fold."""
 
-    def summarise(numbered: tuple[int, tuple[Any, Any, Any]]) -> Any:
-        f, (x, y, weight) = numbered
+    def summarise(numbered: tuple[int, np.ndarray]) -> Any:
+        f, fold = numbered
         try:
-            return estimator.statistics(x, y, num_classes=num_classes, sample_weight=weight)
+            return estimator.statistics(**rows.at(fold)._asdict(), num_classes=num_classes)
         except ValueError as error:
             raise ValueError(f"fold {f}, its rows numbered from 0: {error}") from None
 
-    statistics = _each(summarise, list(enumerate(parts)))
-    before = [None, *accumulate(statistics[:-1], merge)]
-    after = [None, *accumulate(statistics[:0:-1], merge)][::-1]
-    for first, second in zip(before, after, strict=True):
-        both = [each for each in (first, second) if each is not None]
-        yield estimate(estimator, merge(*both) if len(both) == 2 else both[0])
+    parts = _each(summarise, list(enumerate(inside)))
+    classifiers, rests, bad = _rests_program(estimator, parts)
+    if not inputs.is_traced(bad) and np.any(bad):
+        f = int(np.argmax(bad))
+        estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
+    return classifiers
 
 
-def _fold_of_rows(folds: Any, y: np.ndarray) -> np.ndarray:
-    """The fold of each row; a number of folds deals the rows of each class out in turn."""
-    if np.ndim(folds) == 0:
-        if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or not 2 <= folds <= len(y):
-            raise ValueError(
-                f"folds must be a whole number from 2 to the {len(y)} rows, or a fold for each; found {folds!r}."
-            )
-        order = np.argsort(y, kind="stable")
-        fold = np.empty(len(y), int)
-        fold[order] = np.arange(len(y)) % folds
-        return fold
-    fold = np.asarray(folds)
-    inputs.check_whole("folds", fold, y.shape)
-    empty = np.flatnonzero(np.bincount(fold) == 0)
-    if len(empty) or fold.max() < 1:
-        raise ValueError(
-            f"folds must be numbered 0 … F − 1, two or more, each with a row; found {fold.max() + 1} of them"
-            + (f", and fold {empty[0]} is empty." if len(empty) else ".")
-        )
-    return fold
+@jax.jit
+def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: list[Any]) -> tuple[list[Any], Any, Array]:
+    """The classifier of all parts but one, for each; their statistics; and which classifiers are not finite."""
+    nothing = jax.tree.map(jnp.zeros_like, parts[0])
+    rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
+    classifiers, bad = jax.vmap(partial(estimate_program, estimator))(rests)
+    return [jax.tree.map(lambda leaf: leaf[f], classifiers) for f in range(len(parts))], rests, bad  # noqa: B023
+
+
+def _judge(classifier: Any, rows: Rows) -> tuple[Array, Array]:
+    """Accuracy and log loss of a classifier on a fold."""
+    dense = isinstance(rows.x, (np.ndarray, jax.Array))
+    if dense and not inputs.is_traced(classifier):
+        accuracy, log_loss = _judge_program(classifier, rows, tuning=platform.tuning_of(rows))
+        if not np.isnan(log_loss):
+            return accuracy, log_loss
+    # What is NaN has a reason, which an eager call gives.
+    posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
+    accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
+    return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
+
+
+@partial(jax.jit, static_argnames="tuning")
+def _judge_program(classifier: Any, rows: Rows, *, tuning: Tuning | None) -> tuple[Array, Array]:
+    """The same without the checks of what is not from here: NaN where a posterior is."""
+    with platform.tuned(tuning):
+        posterior = log_posterior(classifier, rows.x, observed=rows.observed)
+    labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
+    return judging.accuracy(labels, _found(posterior)), judging.log_loss(labels, posterior)
+
+
+def _found(posterior: Float[Array, "n classes"]) -> Int[Array, " n"]:
+    return jnp.argmax(posterior, axis=1).astype(jnp.int32)

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.special
+import scipy.stats
 from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -54,6 +56,43 @@ def test_weights_count_in_the_fit_and_in_the_judgement():
     np.testing.assert_allclose(ours.log_loss, twice.log_loss, rtol=1e-9)
 
 
+def posterior_of_naive_bayes(x, y, weight, rows):
+    """log p(y | x) of rows by NumPy, from Gaussian features of which those that are NaN are left out."""
+    joint = []
+    for k in range(3):
+        mine, w = x[y == k], np.where(np.isnan(x[y == k]), 0.0, weight[y == k, None])
+        mean = np.sum(w * np.nan_to_num(mine), axis=0) / w.sum(axis=0)
+        variance = np.sum(w * np.nan_to_num(mine - mean) ** 2, axis=0) / w.sum(axis=0)
+        terms = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(x[rows])
+        joint.append(np.nansum(terms, axis=1) + np.log(weight[y == k].sum() / weight.sum()))
+    return scipy.special.log_softmax(np.stack(joint, axis=1), axis=1)
+
+
+@pytest.mark.parametrize("folds", [FOLD[:40], "leave-one-out"], ids=["five", "leave-one-out"])
+def test_missing_features_are_left_out_of_the_fits_and_of_the_judgement(folds):
+    x, y, weight = np.where(RNG.random((40, 4)) < 0.7, X[:40], np.nan), Y[:40], RNG.integers(1, 3, 40).astype(float)
+    keywords = {"folds": folds, "sample_weight": weight, "observed": ~np.isnan(x)}
+    ours = jg.cross_validate(jg.GaussianNB(ridge=0.0), x, y, **keywords)
+    fold = np.arange(40) if isinstance(folds, str) else folds
+    for f in range(fold.max() + 1):
+        mine, rest = fold == f, fold != f
+        posterior = posterior_of_naive_bayes(x, y, weight * rest, mine)
+        right = np.average(posterior.argmax(axis=1) == y[mine], weights=weight[mine])
+        loss = np.average(-posterior[np.arange(mine.sum()), y[mine]], weights=weight[mine])
+        np.testing.assert_allclose(ours.accuracy[f], right, rtol=1e-12)
+        np.testing.assert_allclose(ours.log_loss[f], loss, rtol=1e-9)
+
+
+def test_what_correlated_features_fill_in_is_fitted_for_each_fold():
+    x, half = np.where(RNG.random((N, 4)) < 0.9, X, np.nan), FOLD % 2
+    ours = jg.cross_validate(jg.LDA(), x, Y, folds=half, observed=~np.isnan(x))
+    for f in range(2):
+        mine, rest = half == f, half != f
+        c = jg.fit(jg.LDA(), x[rest], Y[rest], observed=~np.isnan(x[rest]))
+        posterior = np.asarray(jg.log_posterior(c, x[mine], observed=~np.isnan(x[mine])))
+        np.testing.assert_allclose(ours.log_loss[f], -posterior[np.arange(mine.sum()), Y[mine]].mean(), rtol=1e-9)
+
+
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
     few, calls, statistics = np.array([0] * 50 + [1] * 10), [], jg.GDA.statistics
 
@@ -87,6 +126,7 @@ def test_a_grid_of_hyperparameters_from_the_same_statistics():
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
+        ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
         ({"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)}, ValueError, "fold .*: x must hold finite numbers"),

@@ -1,0 +1,86 @@
+"""The algebra of folds: rows with what belongs to them, and the statistics of all but some of them.
+
+Subtracting a fold from the whole would cancel where a fold holds most of a class; the merge of what comes before it
+with what comes after it loses nothing, and costs two merges a fold.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgen import inputs, shares
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Int, Real
+
+    from jaxgen.inputs import AnyArray
+
+
+class Rows(NamedTuple):
+    """Data as `fit` and `statistics` take them, by name.
+
+    Attributes:
+        x: features (n, d).
+        y: labels (n,).
+        sample_weight: (n,), where there are weights.
+        observed: (n, d), where features are missing.
+    """
+
+    x: Any
+    y: Int[np.ndarray, " n"]
+    sample_weight: Real[AnyArray, " n"] | None
+    observed: Bool[AnyArray, "n d"] | None
+
+    def at(self, index: Int[np.ndarray, " m"]) -> Rows:
+        """Some of the rows, a copy."""
+
+        def take(array: Any) -> Any:
+            if not isinstance(array, np.ndarray):
+                return array[index]
+            # A third of the time of array[index]; aligned, JAX reads it where it lies.
+            copy = shares.aligned((len(index), *array.shape[1:]), array.dtype)
+            return np.take(array, index, axis=0, out=copy, mode="clip")
+
+        return jax.tree.map(take, self)
+
+
+def outside(parts: Any, others: Any) -> Any:
+    """The statistics of all rows outside each part.
+
+    Args:
+        parts: the statistics of the parts, stacked.
+        others: those of all rows outside every part.
+    """
+    nothing = jax.tree.map(jnp.zeros_like, others)
+    before, after = (
+        lax.scan(lambda total, part: (total.merge(part), total), start, parts, reverse=backwards)[1]
+        for start, backwards in ((others, False), (nothing, True))
+    )
+    return jax.vmap(lambda a, b: a.merge(b))(before, after)
+
+
+def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """The fold of each row; a number of folds deals the rows of each class out in turn."""
+    if np.ndim(folds) == 0:
+        if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or not 2 <= folds <= len(y):
+            raise ValueError(
+                f"folds must be a whole number from 2 to the {len(y)} rows, or a fold for each; found {folds!r}."
+            )
+        order = np.argsort(y, kind="stable")
+        fold = np.empty(len(y), int)
+        fold[order] = np.arange(len(y)) % folds
+        return fold
+    fold = np.asarray(folds)
+    inputs.check_whole("folds", fold, y.shape)
+    empty = np.flatnonzero(np.bincount(fold) == 0)
+    if len(empty) or fold.max() < 1:
+        raise ValueError(
+            f"folds must be numbered 0 … F − 1, two or more, each with a row; found {fold.max() + 1} of them"
+            + (f", and fold {empty[0]} is empty." if len(empty) else ".")
+        )
+    return fold
