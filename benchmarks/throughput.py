@@ -147,7 +147,8 @@ def _table(results: list[Result], rates: dict[str, float]) -> Table:
     )
     table.add_column("job", no_wrap=True)
     headers = ["jaxgen ms", "sklearn ms", *(f"{library} ms" for library in others), "ratio", "asked", "compile ms"]
-    for header in [*headers, "GB/s", "GFLOP/s", "apart", "accuracy (best)"]:
+    judged = any(r.accuracy is not None for r in results)
+    for header in [*headers, "GB/s", "GFLOP/s", "apart", *(["accuracy (best)"] if judged else [])]:
         table.add_column(header, justify="right", no_wrap=True)
     for r in results:
         ratio = _ratio(r.ratio)
@@ -163,7 +164,7 @@ def _table(results: list[Result], rates: dict[str, float]) -> Table:
             _figure(r.gigabytes_per_second, ".2f"),
             _figure(r.gigaflops, ".2f"),
             f"{r.difference:.0e}",
-            "–" if r.accuracy is None else f"{r.accuracy:.3f} ({r.best_accuracy:.3f})",
+            *(["–" if r.accuracy is None else f"{r.accuracy:.3f} ({r.best_accuracy:.3f})"] if judged else []),
         )
     return table
 

@@ -100,7 +100,7 @@ def cross_validate(
     inside = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
     classifiers = (_by_merging if merges else _by_fitting)(estimator, rows, inside, num_classes)
     # A fold is copied from x when it is read: copies of all at once would be written, and read again.
-    judged = _each(lambda item: _judge(item[0], rows.at(item[1])), list(zip(classifiers, inside, strict=True)))
+    judged = _each(lambda f: _judge(classifiers, f, rows.at(inside[f])), len(inside), classifiers)
     return CrossValidation(*(jnp.stack(each) for each in zip(*judged, strict=True)))
 
 
@@ -116,32 +116,31 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     return Rows(x, y, weight, observed)
 
 
-def _each(function: Callable[[Any], Any], items: list[Any]) -> list[Any]:
-    """`function(item)` for each, on every core; a trace belongs to one thread."""
-    return [function(item) for item in items] if inputs.is_traced(items) else shares.over(function, items)
+def _each(function: Callable[[int], Any], number: int, given: Any = None) -> list[Any]:
+    """`function(f)` for each fold, on every core; a trace, which belongs to one thread, there."""
+    return list(map(function, range(number))) if inputs.is_traced(given) else shares.over(function, range(number))
 
 
-def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> list[Any]:
-    """The classifier of all rows but those of one fold, for each: a fit of its own."""
+def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
+    """The classifiers of all rows but those of one fold, stacked: a fit for each."""
     everything = np.arange(len(rows.y))
     rests = (rows.at(np.setdiff1d(everything, fold, assume_unique=True)) for fold in inside)
-    return [fit(estimator, **rest._asdict(), num_classes=num_classes) for rest in rests]
+    classifiers = [fit(estimator, **rest._asdict(), num_classes=num_classes) for rest in rests]
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
 def _by_merging(
     estimator: GenerativeEstimator[Any, Any], rows: Rows, inside: list[np.ndarray], num_classes: int
-) -> list[Any]:
+) -> Any:
     """The same from the statistics of each fold."""
 
-    def summarise(numbered: tuple[int, np.ndarray]) -> Any:
-        f, fold = numbered
+    def summarise(f: int) -> Any:
         try:
-            return estimator.statistics(**rows.at(fold)._asdict(), num_classes=num_classes)
+            return estimator.statistics(**rows.at(inside[f])._asdict(), num_classes=num_classes)
         except ValueError as error:
             raise ValueError(f"fold {f}, its rows numbered from 0: {error}") from None
 
-    parts = _each(summarise, list(enumerate(inside)))
-    classifiers, rests, bad = _rests_program(estimator, parts)
+    classifiers, rests, bad = _rests_program(estimator, _each(summarise, len(inside)))
     if not inputs.is_traced(bad) and np.any(bad):
         f = int(np.argmax(bad))
         estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
@@ -149,21 +148,22 @@ def _by_merging(
 
 
 @jax.jit
-def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: list[Any]) -> tuple[list[Any], Any, Array]:
-    """The classifier of all parts but one, for each; their statistics; and which classifiers are not finite."""
+def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: list[Any]) -> tuple[Any, Any, Array]:
+    """The classifiers of all parts but one, stacked; their statistics; and which classifiers are not finite."""
     nothing = jax.tree.map(jnp.zeros_like, parts[0])
     rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
     classifiers, bad = jax.vmap(partial(estimate_program, estimator))(rests)
-    return [jax.tree.map(lambda leaf: leaf[f], classifiers) for f in range(len(parts))], rests, bad  # noqa: B023
+    return classifiers, rests, bad
 
 
-def _judge(classifier: Any, rows: Rows) -> tuple[Array, Array]:
-    """Accuracy and log loss of a classifier on a fold."""
+def _judge(classifiers: Any, f: int, rows: Rows) -> tuple[Array, Array]:
+    """Accuracy and log loss of one of the classifiers on its fold."""
     dense = isinstance(rows.x, (np.ndarray, jax.Array))
-    if dense and not inputs.is_traced(classifier):
-        accuracy, log_loss = _judge_program(classifier, rows, tuning=platform.tuning_of(rows))
+    if dense and not inputs.is_traced(classifiers):
+        accuracy, log_loss = _judge_program(classifiers, np.int32(f), rows, tuning=platform.tuning_of(rows))
         if not np.isnan(log_loss):
             return accuracy, log_loss
+    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
@@ -171,8 +171,9 @@ def _judge(classifier: Any, rows: Rows) -> tuple[Array, Array]:
 
 
 @partial(jax.jit, static_argnames="tuning")
-def _judge_program(classifier: Any, rows: Rows, *, tuning: Tuning | None) -> tuple[Array, Array]:
+def _judge_program(classifiers: Any, f: Array, rows: Rows, *, tuning: Tuning | None) -> tuple[Array, Array]:
     """The same without the checks of what is not from here: NaN where a posterior is."""
+    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     with platform.tuned(tuning):
         posterior = log_posterior(classifier, rows.x, observed=rows.observed)
     labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
