@@ -138,7 +138,9 @@ def test_clusters_are_found_with_missing_features(start):
     assert sorted(table.argmax(axis=1)) == [0, 1, 2]
 
 
-@pytest.mark.parametrize("container", [scipy.sparse.csr_array, BCOO.fromdense])
+@pytest.mark.parametrize(
+    "container", [scipy.sparse.csr_array, pytest.param(BCOO.fromdense, marks=pytest.mark.thorough)]
+)
 def test_mixtures_of_sparse_rows_are_those_of_dense_ones(container):
     x, y = BY_NAME["MultinomialNB"].data()
     start = jg.fit(jg.MultinomialNB(), x, y)
