@@ -164,6 +164,10 @@ class Marginal(NamedTuple):
         """The log likelihood up to a term common to all classes."""
         return marginal_scores(self.density, x)
 
+    def squared_distances(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances of the observed features, of a Gaussian density."""
+        return self.density.marginal_distances(x)[0]
+
     def linear(self) -> None:
         """It is for scoring alone."""
         return None

@@ -65,14 +65,19 @@ class DiagonalGaussian(NamedTuple):
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats: the other factors are left out."""
+        distance, log_scale = self.marginal_distances(x)
+        return -0.5 * distance - log_scale - 0.5 * LOG_2PI * jnp.sum(x.mask, axis=-1, keepdims=True)
+
+    def marginal_distances(self, x: PartialRows) -> tuple[Float[Array, "n classes"], Float[Array, "n classes"]]:
+        """The squared Mahalanobis distances of the observed features, and Σ log σ of those."""
         scale = jnp.broadcast_to(self.scale, self.mean.shape)
 
         def one_class(terms: tuple[Array, Array]) -> Array:
             mean, scale = terms
             residual = jnp.where(x.observed, (x.values - mean[None]) / scale[None], 0.0)
-            return -0.5 * jnp.sum(residual**2, axis=-1) - matmul(x.mask, jnp.log(scale))
+            return jnp.sum(residual**2, axis=-1)
 
-        return lax.map(one_class, (self.mean, scale)).T - 0.5 * LOG_2PI * jnp.sum(x.mask, axis=-1)[:, None]
+        return lax.map(one_class, (self.mean, scale)).T, matmul(x.mask, jnp.log(scale).T)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the scale is shared: one matrix product."""

@@ -13,19 +13,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import inputs
-from jaxgen.classify import Classifier, generative
+from jaxgen.classify import Classifier, Marginal, generative
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Real
+    from jaxtyping import Bool, Float, Real
 
     from jaxgen.inputs import AnyArray
 
 
-def mahalanobis(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
+def mahalanobis(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n classes"]:
     """The squared Mahalanobis distance of every class, in squared standard deviations.
 
     Of the class that an x was drawn from it is χ² with d degrees of freedom, where that is normal. The least over the
@@ -35,6 +37,8 @@ def mahalanobis(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "
     Args:
         c: a classifier with Gaussian classes, of any covariance.
         x: one point (d,) or points (n, d).
+        observed: True for the features that were observed, of the shape of x: the distance is that of those, under the
+            class's marginal, and χ² with as many degrees of freedom.
 
     Returns:
         Shape (K,) or (n, K).
@@ -50,10 +54,13 @@ def mahalanobis(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "
         >>> jg.mahalanobis(c, jnp.array([0.0, 6.0])).tolist()  # 0² + 3², 4² + 3²
         [9.0, 25.0]
     """
-    return score(_distances, _gaussian(c, "mahalanobis"), x, likelihood=True)
+    c = _gaussian(c, "mahalanobis", observed)
+    return score(_distances, c, x, observed=observed, likelihood=True)
 
 
-def relative_mahalanobis(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float[Array, "*n classes"]:
+def relative_mahalanobis(
+    c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
+) -> Float[Array, "*n classes"]:
     """The squared Mahalanobis distance of every class, less that from all classes as one Gaussian.
 
     What is far from everything in directions that do not tell classes apart is then not far from a class: a better
@@ -71,8 +78,9 @@ def relative_mahalanobis(c: Classifier[Any], x: Real[AnyArray, "*n d"]) -> Float
         >>> [f"{distance:.2f}" for distance in jg.relative_mahalanobis(c, jnp.array([2.0]))]  # 3² − 2²/2, 1² − 2²/2
         ['7.00', '-1.00']
     """
-    c = _gaussian(c, "relative_mahalanobis")
-    return score(_distances, c._replace(density=_Relative(c.density, c.log_prior)), x, likelihood=True)
+    c = _gaussian(c, "relative_mahalanobis", observed)
+    c = c._replace(density=_Relative(c.density, c.log_prior))
+    return score(_distances, c, x, observed=observed, likelihood=True)
 
 
 def background(
@@ -115,6 +123,8 @@ class _Relative(NamedTuple):
 
     def prepared(self, *, likelihood: bool) -> _Difference:
         """The background, made once for all rows."""
+        if isinstance(self.density, Marginal):
+            return _Difference(self.density, Marginal(background(self.density.density, self.log_prior)))
         each = (self.density, background(self.density, self.log_prior))
         return _Difference(*(d.prepared(likelihood=likelihood) if isinstance(d, Gaussian) else d for d in each))
 
@@ -142,15 +152,16 @@ class _Difference(NamedTuple):
         return self.density.squared_distances(x) - self.background.squared_distances(x)
 
 
-def _gaussian(c: Any, verb: str) -> Classifier[Any]:
+def _gaussian(c: Any, verb: str, observed: Any) -> Classifier[Any]:
+    """c, whose density is of the observed features where not all are; a TypeError where its classes are not Gaussian."""
     c = generative(c, verb)
     if not isinstance(c.density, (Gaussian, DiagonalGaussian)):
         raise TypeError(
             f"{verb} needs Gaussian classes, such as LDA, QDA and GaussianNB fit; found {type(c.density).__name__}. "
             "For other families jaxgen.log_evidence says how likely an x is."
         )
-    return c
+    return c if observed is None else c._replace(density=Marginal(c.density))
 
 
-def _distances(c: Classifier[Any], x: Array) -> Array:
+def _distances(c: Classifier[Any], x: Any) -> Array:
     return c.density.squared_distances(x)

@@ -15,6 +15,7 @@ from jaxgen.classify import Classifier
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
 from jaxgen.labels import HardLabels
+from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from jax import Array
-    from jaxtyping import Float, Int, Real
+    from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.inputs import AnyArray
 
@@ -36,6 +37,7 @@ def bootstrap(
     num_replicates: int = 100,
     num_classes: int | None = None,
     sample_weight: Real[AnyArray, " n"] | None = None,
+    observed: Bool[AnyArray, "n d"] | None = None,
 ) -> Any:
     """Classifiers fitted to resamples: how far an estimate would vary if the data were drawn again.
 
@@ -50,6 +52,7 @@ def bootstrap(
         num_replicates: how many; static under `jit`.
         num_classes: K. Inferred from concrete labels; must be given under a trace.
         sample_weight: a weight for each row, (n,), which every draw of it has. Rows of weight 0 are not drawn.
+        observed: True for the entries of x that count, as for `fit`.
 
     Returns:
         A classifier whose arrays have a leading axis of replicates: `jax.vmap(jg.log_posterior, in_axes=(0, None))`
@@ -74,12 +77,13 @@ def bootstrap(
     if isinstance(num_replicates, bool) or not isinstance(num_replicates, (int, np.integer)) or num_replicates < 1:
         raise ValueError(f"num_replicates must be a positive integer, static under jit; found {num_replicates!r}.")
     estimator.check()
-    rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False))
+    rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
     if labels.weight is not None and not inputs.is_traced(labels.weight) and not np.any(labels.weight):
         culprits.raise_for_no_weight()
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
-    data = (rows, labels.index if isinstance(labels, HardLabels) else labels.responsibilities, labels.weight)
+    rows, mask = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
+    data = (rows, labels.index if isinstance(labels, HardLabels) else labels.responsibilities, labels.weight, mask)
     # Few rows are fitted many times at once, as many as divide the replicates.
     elements = (platform.tuning_of(*data) or platform.CPU).fold_elements
     most = 1 if isinstance(rows, SparseRows) else max(elements // (rows.shape[0] * rows.shape[1]), 1)
@@ -90,7 +94,8 @@ def bootstrap(
         bad = [~(np.asarray(leaf) < np.inf).reshape(num_replicates, -1) for leaf in jax.tree.leaves(classifiers)]
         failed = np.concatenate(bad, axis=1).any(axis=1)
         if failed.any():
-            fit(estimator, x, y, num_classes=num_classes, sample_weight=sample_weight)  # which says what is wrong
+            # Which says what is wrong.
+            fit(estimator, x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
             _raise_for_resample(int(np.argmax(failed)), estimator, classifiers)
     return classifiers
 
@@ -105,7 +110,15 @@ def row_counts(key: Array, rows: Int[Array, " n"], number: Int[Array, ""]) -> In
 
 @partial(jax.jit, static_argnames=("num_classes", "together"))
 def _bootstrap_program(
-    keys: Array, estimator: Any, x: Any, y: Array, weight: Array | None, *, num_classes: int, together: int
+    keys: Array,
+    estimator: Any,
+    x: Any,
+    y: Array,
+    weight: Array | None,
+    observed: Array | None,
+    *,
+    num_classes: int,
+    together: int,
 ) -> Any:
     """The classifiers of all resamples."""
     n, dtype = x.shape[0], working_dtype(x.dtype)
@@ -115,7 +128,7 @@ def _bootstrap_program(
     def replicate(key: Array) -> Any:
         count = row_counts(key, rows, number).astype(dtype)
         count = count if weight is None else count * weight.astype(dtype)
-        return fit(estimator, x, y, num_classes=num_classes, sample_weight=count)
+        return fit(estimator, x, y, num_classes=num_classes, sample_weight=count, observed=observed)
 
     return lax.map(replicate, keys, batch_size=None if together == 1 else together)
 

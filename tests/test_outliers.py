@@ -50,6 +50,26 @@ def test_distances_are_scipys_and_the_background_has_the_moments_of_all_rows(nam
     np.testing.assert_allclose(jg.relative_mahalanobis(c, POINTS[0]), relative[0], rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["LDA", "QDA", "GaussianNB"])
+def test_distances_of_what_was_observed_are_those_under_the_marginals(name):
+    c = jg.fit(EXACT[name], X, Y)
+    observed = np.array([[1, 1, 0, 1], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]], bool)
+    x = np.where(observed, POINTS, np.nan)
+    each = [covariance(EXACT[name], X[Y == k]) for k in range(K)]
+    each = [np.average(each, axis=0, weights=np.bincount(Y))] * K if EXACT[name].shared else each
+    of_classes = list(zip((X[Y == k].mean(axis=0) for k in range(K)), each, strict=True))
+    near, whole = np.zeros((len(x), K)), np.zeros((len(x), 1))
+    for i, seen in enumerate(observed[:-1]):  # nothing observed is no distance
+        of = lambda mean, full, i=i, seen=seen: squared(mean[seen], full[np.ix_(seen, seen)], POINTS[[i]][:, seen])[0]  # noqa: E731
+        near[i] = [of(*terms) for terms in of_classes]
+        whole[i] = of(X.mean(axis=0), covariance(EXACT[name], X))
+    np.testing.assert_allclose(jg.mahalanobis(c, x, observed=observed), near, rtol=1e-9)
+    relative = jg.relative_mahalanobis(c, x, observed=observed)
+    np.testing.assert_allclose(relative, near - whole, rtol=1e-9, atol=1e-9)
+    one = jg.relative_mahalanobis(c, x[0], observed=observed[0])
+    np.testing.assert_allclose(one, relative[0], rtol=1e-10, atol=1e-10)
+
+
 def test_a_spherical_scale_is_the_same_one_for_every_feature():
     c = jg.fit(jg.GDA("spherical", shared=False), X, Y)
     wide = c._replace(density=c.density._replace(scale=jnp.broadcast_to(c.density.scale, (K, D))))

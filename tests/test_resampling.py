@@ -241,16 +241,16 @@ def test_rows_that_cannot_be_left_out_and_why(estimator, x, y, error, message):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "x", "weight"),
+    ("estimator", "x", "weight", "observed"),
     [
-        (jg.GaussianNB(), X[:40], None),
-        (jg.LogisticRegression(), X[:40], None),
-        (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS[:40]), np.arange(40) % 3),
+        (jg.GaussianNB(), X[:40], None, np.random.default_rng(0).random((40, 4)) < 0.8),
+        (jg.LogisticRegression(), X[:40], None, None),
+        (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS[:40]), np.arange(40) % 3, None),
     ],
 )
-def test_a_replicate_is_the_fit_to_its_rows(estimator, x, weight):
+def test_a_replicate_is_the_fit_to_its_rows(estimator, x, weight, observed):
     key, y = jax.random.key(3), Y[:40]
-    many = jg.bootstrap(key, estimator, x, y, num_replicates=4, sample_weight=weight)
+    many = jg.bootstrap(key, estimator, x, y, num_replicates=4, sample_weight=weight, observed=observed)
     present = np.arange(40) if weight is None else np.flatnonzero(weight)
     rows = np.concatenate([present, np.flatnonzero(~np.isin(np.arange(40), present))])
     for r, own in enumerate(jax.random.split(key, 4)):
@@ -258,7 +258,9 @@ def test_a_replicate_is_the_fit_to_its_rows(estimator, x, weight):
         assert counts.sum() == len(present)
         assert not counts[rows[len(present) :]].any()
         drawn = np.repeat(np.arange(40), counts)
-        one = jg.fit(estimator, x[drawn], y[drawn], sample_weight=None if weight is None else weight[drawn])
+        options = {"sample_weight": weight, "observed": observed}
+        options = {name: None if each is None else each[drawn] for name, each in options.items()}
+        one = jg.fit(estimator, x[drawn], y[drawn], **options)
         jax.tree.map(lambda a, b, r=r: np.testing.assert_allclose(a[r], b, rtol=1e-6, atol=1e-9), many, one)
 
 
