@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.classify import Density
+    from jaxgen.density import Density
 
 
 class Conjugate(Protocol):

@@ -21,8 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import blocks, culprits, inputs, platform, shares
-from jaxgen.classify import Classifier, D, log_prior
+from jaxgen.classify import Classifier, log_prior
 from jaxgen.compressed import CompressedRows
+from jaxgen.density import D
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total, working_dtype

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.classify import marginal_scores
+from jaxgen.density import marginal_scores
 from jaxgen.inputs import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total

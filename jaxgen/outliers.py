@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import inputs
-from jaxgen.classify import Classifier, Marginal, generative
+from jaxgen.classify import Classifier, generative
+from jaxgen.density import Marginal
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
 from jaxgen.scoring import score
@@ -153,7 +154,7 @@ class _Difference(NamedTuple):
 
 
 def _gaussian(c: Any, verb: str, observed: Any) -> Classifier[Any]:
-    """c, whose density is of the observed features where not all are; a TypeError where its classes are not Gaussian."""
+    """c, its density that of the observed features where not all are; a TypeError for classes that are not Gaussian."""
     c = generative(c, verb)
     if not isinstance(c.density, (Gaussian, DiagonalGaussian)):
         raise TypeError(

@@ -1,0 +1,91 @@
+"""What a family is to Bayes' rule: a class-conditional density, of all features or of those that were observed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.inputs import Domain
+    from jaxgen.missing import PartialRows
+
+
+class Density(Protocol):
+    """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
+
+    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
+    total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
+    `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
+    up to a common term; `prepared(likelihood=…)`, the same
+    density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and what
+    `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        ...
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        ...
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | y = k), in nats."""
+        ...
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood up to a term common to all classes, where that is cheaper or simpler."""
+        ...
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
+        """Weights and constants of the scores where they are linear in x; None where they are not."""
+        ...
+
+
+D = TypeVar("D", bound=Density, covariant=True)
+
+
+def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:
+    """log p(x_observed | k) up to a term common to all classes: the density's own, where it has such."""
+    return getattr(density, "marginal_scores", density.log_marginal)(x)
+
+
+class Marginal(NamedTuple):
+    """A density of the features that were observed: the others are integrated out."""
+
+    density: Any
+
+    @property
+    def domain(self) -> Domain:
+        """What the features may be."""
+        return self.density.domain
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.density.num_features
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes, where it takes more than its features and classes."""
+        return getattr(self.density, "marginal_width", 0)
+
+    def log_likelihood(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | y = k), in nats."""
+        return self.density.log_marginal(x)
+
+    def scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The log likelihood up to a term common to all classes."""
+        return marginal_scores(self.density, x)
+
+    def squared_distances(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances of the observed features, of a Gaussian density."""
+        return self.density.marginal_distances(x)[0]
+
+    def linear(self) -> None:
+        """It is for scoring alone."""
+        return None
