@@ -121,6 +121,11 @@ class NegativeBinomial(NamedTuple):
 
         return lax.map(one_class, (self.shape, self.rate)).T
 
+    @property
+    def mean(self) -> Float[Array, "classes d"]:
+        """a/b."""
+        return self.shape / self.rate
+
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
         of_rates, of_events = jax.random.split(key)

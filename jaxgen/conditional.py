@@ -18,7 +18,7 @@ from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, einsum, inverse_f
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
@@ -83,6 +83,18 @@ def expected(
     return filled, labels, spread
 
 
-def noise(inverse: Float[Array, "n d d"], normal: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """Standard normal draws as draws of N(0, P_mm⁻¹), from R⁻¹; what was observed is not to be looked at."""
-    return einsum("nji,nj->ni", inverse, normal)
+def drawn(
+    x: PartialRows,
+    y: Int[Array, " n"],
+    mean: Float[Array, "classes d"],
+    whitening: Float[Array, "covariances d d"],
+    normal: Float[Array, "n d"],
+) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+    """The residuals of each row in its class y, and standard normal draws as draws of N(0, P_mm⁻¹).
+
+    What was observed is not to be looked at in either.
+    """
+    residual, inverse = residuals(x, mean, whitening)
+    row = jnp.arange(len(y), dtype=jnp.int32)
+    own = inverse[row, y] if inverse.shape[1] > 1 else inverse[:, 0]
+    return residual[row, y], einsum("nji,nj->ni", own, normal)

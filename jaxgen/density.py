@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+import jax.numpy as jnp
+
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from jaxgen.inputs import Domain
     from jaxgen.missing import PartialRows
@@ -18,7 +20,8 @@ class Density(Protocol):
     Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
     `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
-    up to a common term; `prepared(likelihood=…)`, the same
+    up to a common term; `mean`, or where features depend on each other `conditional_mean(x)` and
+    `conditional_sample(key, x, y)`, of what was not observed given what was; `prepared(likelihood=…)`, the same
     density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and what
     `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
     """
@@ -52,6 +55,30 @@ D = TypeVar("D", bound=Density, covariant=True)
 def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:
     """log p(x_observed | k) up to a term common to all classes: the density's own, where it has such."""
     return getattr(density, "marginal_scores", density.log_marginal)(x)
+
+
+def conditional_mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"]:
+    """E[x | x_observed, k]: the density's own, or its mean where features are independent."""
+    if hasattr(density, "conditional_mean"):
+        return density.conditional_mean(x)
+    if getattr(density, "needs_total_count", False) or not hasattr(density, "mean"):
+        raise TypeError(
+            f"impute knows no mean of a missing feature of {type(density).__name__}: a category is no number, and "
+            "missing words have no known total. Categories are drawn with key=; PoissonNB models each count by itself."
+        )
+    return jnp.broadcast_to(density.mean[None], (x.shape[0], *density.mean.shape))
+
+
+def conditional_sample(density: Any, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+    """A draw of x given x_observed and the classes y, in the same way; what was observed is not to be looked at."""
+    if hasattr(density, "conditional_sample"):
+        return density.conditional_sample(key, x, y)
+    if getattr(density, "needs_total_count", False):
+        raise TypeError(
+            f"impute cannot draw a missing feature of {type(density).__name__}: missing words have no known total. "
+            "PoissonNB models each count by itself."
+        )
+    return density.sample(key, y)
 
 
 class Marginal(NamedTuple):

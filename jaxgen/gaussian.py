@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import inputs
-from jaxgen.conditional import residuals
+from jaxgen.conditional import drawn, residuals
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, are_near, linear_form, squared_distances
 from jaxgen.numerics import einsum, inverse_factor, matmul
@@ -98,6 +98,16 @@ class Gaussian(NamedTuple):
         k = jnp.arange(self.mean.shape[0], dtype=jnp.int32)
         factors = jnp.broadcast_to(self.cholesky, (len(k), *self.cholesky.shape[1:]))
         return self.mean[y] + lax.scan(of_class, noise, (k, factors))[0]
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """E[x | x_observed, k]."""
+        return self.mean[None] + residuals(x, self.mean, inverse_factor(self.cholesky))[0]
+
+    def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """One draw of what was not observed, given what was, from the density of each class in y."""
+        normal = jax.random.normal(key, x.shape, self.mean.dtype)
+        residual, noise = drawn(x, y, self.mean, inverse_factor(self.cholesky), normal)
+        return self.mean[y] + residual + noise
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores of x, for a shared covariance."""

@@ -9,28 +9,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import blocks, inputs, platform
-from jaxgen.bernoulli import Bernoulli
-from jaxgen.categorical import Categorical
 from jaxgen.classify import Classifier, generative, log_joint
-from jaxgen.conditional import noise, residuals
-from jaxgen.diagonal import DiagonalGaussian
-from jaxgen.gaussian import Gaussian
+from jaxgen.density import conditional_mean, conditional_sample
 from jaxgen.missing import PartialRows
-from jaxgen.mixed import Mixed
-from jaxgen.numerics import inverse_factor
-from jaxgen.poisson import Poisson
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Bool, Float, Int, Real
+    from jaxtyping import Bool, Float, Real
 
     from jaxgen.inputs import AnyArray
     from jaxgen.platform import Tuning
-
-_REMEDY = (
-    "Gaussians, Bernoulli and Poisson have means, and those and Categorical are drawn with key=; of a multinomial the "
-    "missing words have no known total."
-)
 
 
 def impute(
@@ -77,11 +65,11 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
     def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
         x, joint, keys = data
         if keys is None:
-            missing = jnp.sum(jax.nn.softmax(joint, axis=1)[:, :, None] * _mean(density, x), axis=1)
+            missing = jnp.sum(jax.nn.softmax(joint, axis=1)[:, :, None] * conditional_mean(density, x), axis=1)
         else:
             of_class, of_features = jax.random.split(keys[0])
             y = jax.random.categorical(of_class, joint).astype(jnp.int32)
-            missing = _draw(density, of_features, x, y)
+            missing = conditional_sample(density, of_features, x, y)
         # A row that is impossible, or bad under a trace, has no posterior.
         possible = jnp.any(joint > -jnp.inf, axis=1, keepdims=True)
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
@@ -91,29 +79,3 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
         return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)
-
-
-def _mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"]:
-    """E[x | x_o, k]."""
-    if isinstance(density, Mixed):
-        return density.join([_mean(part, rows) for part, rows in density.split(x)])
-    if isinstance(density, Gaussian):
-        return density.mean[None] + residuals(x, density.mean, inverse_factor(density.cholesky))[0]
-    if not isinstance(density, (DiagonalGaussian, Bernoulli, Poisson)):
-        raise TypeError(f"impute knows no mean of a missing feature of {type(density).__name__}. {_REMEDY}")
-    return jnp.broadcast_to(density.mean[None], (x.shape[0], *density.mean.shape))
-
-
-def _draw(density: Any, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
-    """A draw of x given x_o and the class."""
-    if isinstance(density, Mixed):
-        keys = jax.random.split(key, len(density.densities))
-        return density.join([_draw(part, k, rows, y) for k, (part, rows) in zip(keys, density.split(x), strict=True)])
-    if isinstance(density, Gaussian):
-        residual, inverse = residuals(x, density.mean, inverse_factor(density.cholesky))
-        row = jnp.arange(len(y), dtype=jnp.int32)
-        own = inverse[row, y] if inverse.shape[1] > 1 else inverse[:, 0]
-        return density.mean[y] + residual[row, y] + noise(own, jax.random.normal(key, x.shape, x.dtype))
-    if not isinstance(density, (DiagonalGaussian, Bernoulli, Poisson, Categorical)):
-        raise TypeError(f"impute cannot draw a missing feature of {type(density).__name__}. {_REMEDY}")
-    return density.sample(key, y)

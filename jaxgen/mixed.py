@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.density import marginal_scores
+from jaxgen.density import conditional_mean, conditional_sample, marginal_scores
 from jaxgen.inputs import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total
@@ -118,6 +118,16 @@ class Mixed:
         """One draw from the density of each class in y."""
         keys = jax.random.split(key, len(self.densities))
         return self.join([density.sample(k, y, total_count) for k, density in zip(keys, self.densities, strict=True)])
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """E[x | x_observed, k]."""
+        return self.join([conditional_mean(density, part) for density, part in self.split(x)])
+
+    def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """One draw of what was not observed, given what was, from the density of each class in y."""
+        keys = jax.random.split(key, len(self.densities))
+        parts = zip(keys, self.split(x), strict=True)
+        return self.join([conditional_sample(density, k, part, y) for k, (density, part) in parts])
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants, where every group has them."""

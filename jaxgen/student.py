@@ -13,7 +13,9 @@ import numpy as np
 from jax import lax
 
 from jaxgen import inputs
+from jaxgen.conditional import drawn
 from jaxgen.gaussian import Gaussian, WhitenedGaussian
+from jaxgen.numerics import inverse_factor
 from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
@@ -87,6 +89,28 @@ class StudentT(NamedTuple):
         half, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees / 2, self.spread))
         precision = jax.random.gamma(of_scale, half, dtype=noise.dtype) / half
         return self.mean[y] + (spread / jnp.sqrt(precision))[:, None] * noise
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """E[x | x_observed, k], that of a Gaussian; NaN where ν and the number of observed features are 1 or less."""
+        mean = Gaussian(self.mean, self.cholesky).conditional_mean(x)
+        degrees = self.degrees[None] + jnp.sum(x.mask, axis=-1, keepdims=True)
+        return jnp.where(degrees[..., None] > 1, mean, jnp.nan)
+
+    def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """One draw of what was not observed, given what was, from the density of each class in y.
+
+        That is t as well, of ν + o degrees, with (ν + Δ²)/(ν + o) times the covariance of a Gaussian (Ding 2016, On the
+        conditional distribution of the multivariate t distribution).
+        """
+        of_noise, of_scale = jax.random.split(key)
+        gaussian = Gaussian(self.mean, self.cholesky)
+        normal = jax.random.normal(of_noise, x.shape, self.mean.dtype)
+        residual, noise = drawn(x, y, self.mean, inverse_factor(self.cholesky), normal)
+        degrees, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees, self.spread))
+        distance = jnp.take_along_axis(gaussian.marginal_distances(x)[0], y[:, None], axis=1)[:, 0]
+        half = (degrees + jnp.sum(x.mask, axis=-1)) / 2
+        scale = jnp.sqrt((degrees * spread**2 + distance) / (2 * jax.random.gamma(of_scale, half, dtype=noise.dtype)))
+        return self.mean[y] + residual + scale[:, None] * noise
 
     def linear(self) -> None:
         """Its log odds are not."""
@@ -177,6 +201,11 @@ class DiagonalStudentT(NamedTuple):
         """One draw from the density of each class in y."""
         degrees = jnp.broadcast_to(self.degrees, self.mean.shape)[y]
         return self.mean[y] + self.scale[y] * jax.random.t(key, degrees, dtype=self.mean.dtype)
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """μ, of features that are independent; NaN where ν is 1 or less."""
+        mean = jnp.where(self.degrees > 1, self.mean, jnp.nan)
+        return jnp.broadcast_to(mean[None], (x.shape[0], *mean.shape))
 
     def linear(self) -> None:
         """Its log odds are not."""

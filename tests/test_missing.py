@@ -300,6 +300,42 @@ def test_imputation_of_a_mixture_of_families():
     close(jg.impute(bits, some[0], ~np.isnan(some[0]))[1], posterior @ np.exp(bits.density.log_present[:, 1]))
 
 
+def test_imputation_under_students_t_by_quadrature():
+    mean, scale, degrees, seen = np.array([1.0, -2.0]), np.array([[2.0, 0.6], [0.6, 0.5]]), 2.5, 4.0
+    factor = np.linalg.cholesky(scale) / 1.5
+    density = jg.StudentT(mean[None], jnp.asarray(factor)[None], jnp.array([degrees]), jnp.array([1.5]))
+    c, observed = jg.Classifier(jnp.zeros(1), density), np.array([True, False])
+    grid = np.linspace(-60, 60, 240_001)
+    weight = scipy.stats.multivariate_t(mean, scale, degrees).pdf(np.column_stack([np.full_like(grid, seen), grid]))
+    filled = jg.impute(c, np.array([seen, np.nan]), observed)
+    np.testing.assert_allclose(filled[1], np.average(grid, weights=weight), rtol=1e-5)
+    n = 4_000
+    rows = np.tile([seen, np.nan], (n, 1))
+    draws = np.asarray(jg.impute(c, rows, np.tile(observed, (n, 1)), key=jax.random.key(0)))
+    np.testing.assert_array_equal(draws[:, 0], seen)
+    below = np.cumsum(weight) / weight.sum()
+    assert scipy.stats.kstest(draws[:, 1], lambda x: np.interp(x, grid, below)).pvalue > 0.01
+    wild = c._replace(density=density._replace(degrees=jnp.array([0.5])))
+    assert np.isnan(jg.impute(wild, np.full(2, np.nan), ~observed & observed)).all()  # there is no mean
+
+
+def test_imputation_under_predictive_densities_of_independent_features():
+    prior, some = jnp.zeros(1), np.array([[True, False]])
+    x = np.array([[2.0, np.nan]])
+    events = jg.Classifier(prior, jg.NegativeBinomial(jnp.array([[1.0, 3.0]]), jnp.array([[2.0]])))
+    close(jg.impute(events, x, some), np.array([[2.0, 1.5]]))
+    density = jg.DiagonalStudentT(jnp.array([[0.0, 5.0]]), jnp.ones((1, 2)), jnp.array([[3.0]]))
+    close(jg.impute(jg.Classifier(prior, density), x, some), np.array([[2.0, 5.0]]))
+    mixed = jg.Classifier(prior, jg.Mixed((events.density, density), ((0, 1), (2, 3))))
+    both, of_both = np.concatenate([x, x], axis=1), np.concatenate([some, some], axis=1)
+    close(jg.impute(mixed, both, of_both), np.array([[2.0, 1.5, 2.0, 5.0]]))
+    assert np.isfinite(jg.impute(mixed, both, of_both, key=jax.random.key(0))).all()
+
+
+def words():
+    return jg.fit(jg.MultinomialNB(), *BY_NAME["MultinomialNB"].data())
+
+
 def t_of(c):
     """The same classes with Student's t densities."""
     d = c.density
@@ -350,7 +386,12 @@ def test_a_fit_with_missing_features_begins_where_its_prior_alone_makes_it_possi
             ValueError,
             "given must have 2 classes",
         ),
-        (lambda c, x, o: jg.impute(t_of(c), x, o), TypeError, "no mean of a missing feature of StudentT"),
+        (lambda c, x, o: jg.impute(words(), np.abs(x), o), TypeError, "no mean of a missing feature of Multinomial"),
+        (
+            lambda c, x, o: jg.impute(words(), np.abs(x), o, key=jax.random.key(0)),
+            TypeError,
+            "cannot draw a missing feature of Multinomial",
+        ),
         (
             lambda c, x, o: jg.log_joint(c, x, observed=o[:, :2]),
             ValueError,
