@@ -336,12 +336,6 @@ def words():
     return jg.fit(jg.MultinomialNB(), *BY_NAME["MultinomialNB"].data())
 
 
-def t_of(c):
-    """The same classes with Student's t densities."""
-    d = c.density
-    return c._replace(density=jg.StudentT(d.mean, d.cholesky, jnp.full(K, 5.0), jnp.ones(K)))
-
-
 def test_no_program_of_partial_rows_calls_lapack():
     """Two of its batched factorisations at once wait for each other for ever, and XLA runs them so."""
     case = BY_NAME["LDA"]
