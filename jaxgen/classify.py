@@ -66,6 +66,11 @@ class Classifier(NamedTuple, Generic[D]):
         """Whether x may be sparse."""
         return getattr(self.density, "takes_sparse", False)
 
+    @property
+    def one_product(self) -> bool:
+        """Whether the scores are one matrix product of x."""
+        return getattr(self.density, "one_product", False)
+
     def prepared(self, *, likelihood: bool) -> Classifier[Any]:
         """The same classifier, with what scoring needs of it computed once for all rows."""
         ready = getattr(self.density, "prepared", None)
@@ -213,7 +218,9 @@ def _log_posterior(c: Scorer, x: Array) -> Array:
 
 
 def _predict(c: Scorer, x: Array) -> Array:
-    return jnp.argmax(c.scores(x), axis=-1)
+    scores = c.scores(x)
+    # Without its maximum, which moves none, XLA makes the scores in one pass; with it alone 59 ms in place of 15.
+    return jnp.argmax(scores - jnp.max(scores, axis=-1, keepdims=True), axis=-1)
 
 
 def generative(c: Any, verb: str) -> Classifier[Any]:

@@ -42,6 +42,11 @@ class DiagonalGaussian(NamedTuple):
         """d."""
         return self.mean.shape[-1]
 
+    @property
+    def one_product(self) -> bool:
+        """Whether the scores are one matrix product of x."""
+        return self.scale.shape[0] == 1
+
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         precision = 1 / jnp.broadcast_to(self.scale, self.mean.shape)

@@ -209,7 +209,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             if isinstance(rows, CompressedRows):
                 rows = rows.whole()
             at_once = isinstance(rows, (SparseRows, PartialRows))
-            mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels, large=self.sorts_by_class)
+            mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels)
             density = None if given is None else given.density
             program = partial(_statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
             statistics, bad = reduce(_merge_parts, shares.run(program, mine))

@@ -48,6 +48,11 @@ class Gaussian(NamedTuple):
         """d."""
         return self.mean.shape[-1]
 
+    @property
+    def one_product(self) -> bool:
+        """Whether the scores are one matrix product of x."""
+        return self.cholesky.shape[0] == 1
+
     def prepared(self, *, likelihood: bool = True) -> WhitenedGaussian:
         """The same density with its factors inverted, once for all blocks of rows."""
         log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
@@ -157,6 +162,11 @@ class WhitenedGaussian(NamedTuple):
         # Both are centred before they are whitened, so that a large common mean costs no digits.
         rotated, means = (matmul(a - self.center[None], self.whitening[0].T) for a in (x, self.mean))
         return squared_distances(rotated, means, lambda residual: residual)
+
+    @property
+    def one_product(self) -> bool:
+        """Whether the scores are one matrix product of x."""
+        return self.discriminant is not None
 
     @property
     def score_width(self) -> int:

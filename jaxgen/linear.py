@@ -32,6 +32,7 @@ class LinearClassifier(NamedTuple):
 
     domain = inputs.FINITE
     takes_sparse = True
+    one_product = True
 
     @property
     def num_features(self) -> int:

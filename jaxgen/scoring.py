@@ -85,7 +85,12 @@ def score(
     eager_on_cpu = platform.platform_of(c, x) == "cpu"
     if isinstance(x, CompressedRows) and eager_on_cpu and tuning and tuning.sparse == "scipy":
         result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
-    elif not eager_on_cpu or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1:
+    elif (
+        not eager_on_cpu
+        or not isinstance(x, (jax.Array, np.ndarray))
+        or x.ndim == 1
+        or (_in_one_pass(c, x, likelihood=likelihood) and shares.lies_on_boundary(x))
+    ):
         result, bad = _program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)
     else:
         result, bad = _score_shares(function, c, x, tuning, likelihood=likelihood)
@@ -102,9 +107,10 @@ def _score_shares(
     if len(parts) < 2:
         return _program(function, c, x, tuning, likelihood)
     ready = jax.block_until_ready(_prepare_program(c, likelihood))
-    form, _ = jax.eval_shape(lambda: _share_program(function, ready, parts[0].x, tuning))
+    one_pass = _in_one_pass(ready, x, likelihood=likelihood)
+    form, _ = jax.eval_shape(lambda: _share_program(function, ready, parts[0].x, tuning, one_pass))
     return shares.gather(
-        lambda share: _share_program(function, ready, share.x, tuning),
+        lambda share: _share_program(function, ready, share.x, tuning, one_pass),
         parts,
         [share.place for share in parts],
         x.shape[0],
@@ -145,13 +151,20 @@ def _program(
         score = partial(_score_sparse, function)
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
     rows = jax.tree.map(jnp.atleast_2d, x)
-    result, bad = platform.run(partial(_score_dense, function), c, rows, tuning=tuning)
+    one_pass = _in_one_pass(c, rows, likelihood=likelihood)
+    result, bad = platform.run(partial(_score_dense, function, one_pass=one_pass), c, rows, tuning=tuning)
     return (result[0] if x.ndim == 1 else result), bad
 
 
-@partial(jax.jit, static_argnums=(0, 3))
-def _share_program(function: Callable[[Any, Array], Array], c: Any, x: Array, tuning: Tuning) -> tuple[Array, Array]:
-    return _score_dense(function, c, x, tuning=tuning)
+@partial(jax.jit, static_argnums=(0, 3, 4))
+def _share_program(
+    function: Callable[[Any, Array], Array],
+    c: Any,
+    x: Array,
+    tuning: Tuning,
+    one_pass: bool,  # noqa: FBT001
+) -> tuple[Array, Array]:
+    return _score_dense(function, c, x, tuning=tuning, one_pass=one_pass)
 
 
 @partial(jax.jit, static_argnums=1)
@@ -160,11 +173,21 @@ def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
     return _prepared(c, likelihood=likelihood)
 
 
-def _score_dense(function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning) -> tuple[Array, Array]:
+def _in_one_pass(c: Any, x: Any, *, likelihood: bool) -> bool:
+    """Whether the scores of rows are one product of what x holds."""
+    if likelihood or not getattr(c, "one_product", False) or not isinstance(x, (jax.Array, np.ndarray)):
+        return False
+    return x.dtype == getattr(jax.tree.leaves(c)[0], "dtype", None)
+
+
+def _score_dense(
+    function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
+) -> tuple[Array, Array]:
     dtype = _dtype(c)
     width = getattr(getattr(c, "density", c), "score_width", 0)
     fewest = 16 if isinstance(x, PartialRows) else None
-    block_size = blocks.num_rows(tuning.score_elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
+    elements = tuning.product_elements if one_pass else tuning.score_elements
+    block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:

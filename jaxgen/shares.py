@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 # Below a million elements a second thread costs more than it saves.
 _FEWEST_ELEMENTS = 2**20
-# Bytes of a NumPy array that are copied and converted at a time: what the caches hold, and memory that is soon reused;
-# and the same for a program that wants many rows at once.
-_PIECE, _LARGE_PIECE = 2**22, 2**24
+# Bytes of an array of NumPy that are handed over, and if need be copied and converted, at a time. Of 200,000 × 100
+# float32 a Gaussian NB fit takes 34 ms in pieces of 4 MiB and 25 ms in these, an LDA fit 75 and 63; larger ones gain
+# no more.
+_PIECE = 2**24
 # Bytes: where JAX takes an array of NumPy over without a copy.
 BOUNDARY = 64
 # Whether this is a thread of the pool.
@@ -56,22 +57,24 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def split(x: AnyArray, labels: Any = None, *, large: bool = False) -> list[Share]:
-    """The shares of the rows of x, all of one shape; `large` ones for a program that wants many rows at once.
+def split(x: AnyArray, labels: Any = None) -> list[Share]:
+    """The shares of the rows of x, all of one shape.
 
-    Arrays of JAX are not copied, and those of NumPy a piece at a time.
+    Arrays of JAX are not copied. Of those of NumPy the first piece is, and the others where no row begins on a
+    boundary: 100,000 × 100 float32 that begin 16 bytes behind one are copied in 30 ms, and read where they lie in 3.
     """
     if platform.platform_of(x, labels) != "cpu" or x.size < _FEWEST_ELEMENTS or _is_distributed(x, labels):
         return whole(x, labels)
     n = x.shape[0]
-    pieces = -(-x.nbytes // (_LARGE_PIECE if large else _PIECE)) if isinstance(x, np.ndarray) else 1
+    pieces = -(-x.nbytes // _PIECE) if isinstance(x, np.ndarray) else 1
     count = -(-pieces // cores()) * cores()
-    # Every share begins on a boundary, also the last, which ends with the rows; so each may overlap the one before.
-    rows = -(-n // count)
-    rows = min(rows + (n - rows) % _STRIDE + _STRIDE, n)
+    # Every share but the first begins on a boundary, also the last, which ends with the rows; so each may overlap the
+    # one before.
+    rows, skipped = -(-n // count), _before_boundary(x)
+    rows = min(rows + (n - skipped - rows) % _STRIDE + _STRIDE, n)
     shares, end = [], 0
     while end < n:
-        start = min(end // _STRIDE * _STRIDE, n - rows)
+        start = min(max((end - skipped) // _STRIDE * _STRIDE + skipped, 0), n - rows)
         place = slice(start, start + rows)
         mine, theirs = jax.tree.map(partial(_view, place=place), (x, labels))
         shares.append(Share(mine, theirs, np.int32(end - start), place))
@@ -82,6 +85,19 @@ def split(x: AnyArray, labels: Any = None, *, large: bool = False) -> list[Share
 def whole(x: Any, labels: Any = None) -> list[Share]:
     """All rows in one share."""
     return [Share(x, labels, np.int32(0), slice(0, x.shape[0]))]
+
+
+def lies_on_boundary(x: AnyArray) -> bool:
+    """Whether JAX reads the array where it lies."""
+    return isinstance(x, jax.Array) or (x.flags.c_contiguous and x.ctypes.data % BOUNDARY == 0)
+
+
+def _before_boundary(x: AnyArray) -> int:
+    """Rows of an array of NumPy before the first that begins on a boundary; 0 where none of the first ones does."""
+    if not isinstance(x, np.ndarray):
+        return 0
+    begins = (row for row in range(_STRIDE) if (x.ctypes.data + row * x.strides[0]) % BOUNDARY == 0)
+    return next(begins, 0)
 
 
 def _view(array: AnyArray, place: slice) -> AnyArray:

@@ -99,13 +99,38 @@ def test_shares_of_an_array_of_jax_are_not_copied(monkeypatch):
         assert share.x.unsafe_buffer_pointer() == x.unsafe_buffer_pointer() + share.place.start * 28
 
 
-def test_scores_of_many_rows_equal_those_of_few():
+def behind_boundary(x, offset):
+    """A copy of x that begins so many bytes behind a boundary."""
+    buffer = shares.aligned(x.nbytes + offset, np.uint8)
+    copy = buffer[offset:].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 48])
+def test_shares_of_an_array_of_numpy_are_read_where_they_lie(monkeypatch, offset):
+    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(shares, "_PIECE", 4000)
+    values = np.arange(1003 * 5, dtype=np.float32).reshape(1003, 5)
+    x, covered = behind_boundary(values, offset), []
+    for number, share in enumerate(shares.split(x)):
+        assert share.x.base is not None  # a view
+        assert share.x.ctypes.data % shares.BOUNDARY == 0 or number == 0
+        covered += share.x[int(share.absent) :, 0].tolist()
+    np.testing.assert_array_equal(covered, values[:, 0])
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_scores_of_many_rows_equal_those_of_few(shared):
     import jaxgen as jg
 
-    x = np.random.default_rng(0).normal(size=(300_000, 3)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(400_000, 3)).astype(np.float32)
     y = (x[:, 0] > 0).astype(int)
-    c = jg.fit(jg.QDA(), x, y)
+    c = jg.fit(jg.GDA("full", shared=shared), x, y)
     posterior = jg.log_posterior(c, x)
+    for same in (jnp.asarray(x), behind_boundary(x, 0), behind_boundary(x, 16)):
+        np.testing.assert_allclose(jg.log_posterior(c, same), posterior, atol=1e-5)
+        np.testing.assert_array_equal(jg.predict(c, same), np.argmax(posterior, axis=1))
     for start in (0, 87_000, 299_000):
         few = jg.log_posterior(c, x[start : start + 1000])
         np.testing.assert_allclose(posterior[start : start + 1000], few, atol=1e-5)
