@@ -117,7 +117,7 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
 
 
 def _each(function: Callable[[int], Any], number: int, given: Any = None) -> list[Any]:
-    """`function(f)` for each fold, on every core; a trace, which belongs to one thread, there."""
+    """`function(f)` for each fold, on every core; on the caller's thread where `given` is a trace, which is of it."""
     return list(map(function, range(number))) if inputs.is_traced(given) else shares.over(function, range(number))
 
 
