@@ -20,11 +20,12 @@ class Density(Protocol):
     Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
     `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
-    up to a common term; `one_product`, whether the scores are one matrix product of
-    x; `mean`, or where features depend on each other `conditional_mean(x)` and
-    `conditional_sample(key, x, y)`, of what was not observed given what was; `prepared(likelihood=…)`, the same
-    density with what all rows need computed once; and with `takes_sparse = True`, x may be `SparseRows`, and what
-    `prepared` returns has `projection(likelihood=…)`, the scores in two steps (`jaxgen.compressed.Projection`).
+    up to a common term; `in_one_pass`, whether the scores are products of x, for which rows need no blocks;
+    `expanded()`, a quicker form of the density and whether that is accurate; `mean`, or where features depend on each
+    other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what was not observed given what was;
+    `prepared(likelihood=…)`, the same density with what all rows need computed once; and with `takes_sparse = True`, x
+    may be `SparseRows`, and what `prepared` returns has `projection(likelihood=…)`, the scores in two steps
+    (`jaxgen.compressed.Projection`).
     """
 
     @property

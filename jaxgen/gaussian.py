@@ -49,7 +49,7 @@ class Gaussian(NamedTuple):
         return self.mean.shape[-1]
 
     @property
-    def one_product(self) -> bool:
+    def in_one_pass(self) -> bool:
         """Whether the scores are one matrix product of x."""
         return self.cholesky.shape[0] == 1
 
@@ -164,7 +164,7 @@ class WhitenedGaussian(NamedTuple):
         return squared_distances(rotated, means, lambda residual: residual)
 
     @property
-    def one_product(self) -> bool:
+    def in_one_pass(self) -> bool:
         """Whether the scores are one matrix product of x."""
         return self.discriminant is not None
 

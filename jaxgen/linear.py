@@ -32,7 +32,7 @@ class LinearClassifier(NamedTuple):
 
     domain = inputs.FINITE
     takes_sparse = True
-    one_product = True
+    in_one_pass = True
 
     @property
     def num_features(self) -> int:

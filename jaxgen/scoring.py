@@ -66,12 +66,13 @@ class Scorer(Protocol):
 
 
 def score(
-    function: Callable[[Any, Any], Array], c: Scorer, x: Any, *, observed: Any = None, likelihood: bool = False
+    function: Callable[[Any, Any], Any], c: Scorer, x: Any, *, observed: Any = None, likelihood: bool = False
 ) -> Any:
     """`function(c, rows)` of every row of x: one result a row; an error, or NaN under a trace, for a bad value.
 
     Args:
-        function: a module-level function, since programs are kept by it.
+        function: a module-level function, since programs are kept by it; from a classifier and rows to an array, or to
+            one and another that is not finite where a value of x is not.
         c: the classifier.
         x: (d,), (n, d) or sparse rows.
         observed: True for the entries of x that count, where some do not.
@@ -100,7 +101,7 @@ def score(
 
 
 def _score_shares(
-    function: Callable[[Any, Array], Array], c: Scorer, x: Any, tuning: Tuning | None, *, likelihood: bool
+    function: Callable[[Any, Array], Any], c: Scorer, x: Any, tuning: Tuning | None, *, likelihood: bool
 ) -> tuple[Array, Any]:
     """The rows dealt out to the cores."""
     parts = shares.split(x)
@@ -119,7 +120,7 @@ def _score_shares(
 
 
 def _score_compressed(
-    function: Callable[[Any, Array], Array], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
+    function: Callable[[Any, Array], Any], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
     projection = _prepare_program(c, likelihood).projection(likelihood=likelihood)
@@ -139,7 +140,7 @@ def check_single(c: Scorer) -> None:
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
 def _program(
-    function: Callable[[Any, Array], Array],
+    function: Callable[[Any, Array], Any],
     c: Scorer,
     x: Array | SparseRows,
     tuning: Tuning | None,
@@ -158,7 +159,7 @@ def _program(
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
 def _share_program(
-    function: Callable[[Any, Array], Array],
+    function: Callable[[Any, Array], Any],
     c: Any,
     x: Array,
     tuning: Tuning,
@@ -174,14 +175,14 @@ def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
 
 
 def _in_one_pass(c: Any, x: Any, *, likelihood: bool) -> bool:
-    """Whether the scores of rows are one product of what x holds."""
-    if likelihood or not getattr(c, "one_product", False) or not isinstance(x, (jax.Array, np.ndarray)):
+    """Whether the scores of rows are products of what x holds."""
+    if likelihood or not getattr(c, "in_one_pass", False) or not isinstance(x, (jax.Array, np.ndarray)):
         return False
     return x.dtype == getattr(jax.tree.leaves(c)[0], "dtype", None)
 
 
 def _score_dense(
-    function: Callable[[Any, Array], Array], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
+    function: Callable[[Any, Array], Any], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
 ) -> tuple[Array, Array]:
     dtype = _dtype(c)
     width = getattr(getattr(c, "density", c), "score_width", 0)
@@ -191,10 +192,10 @@ def _score_dense(
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:
-        result = function(c, x.astype(dtype))
-        # A value that is not finite leaves a result that is not: only then are the values themselves looked at.
-        shows = c.domain.shows and jnp.issubdtype(result.dtype, jnp.floating)
-        return result, ~jnp.all(jnp.isfinite(result)) if shows else jnp.ones((), bool)
+        x = x.astype(dtype)
+        result, witness = _in_quick_form(function, c, x)
+        # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
+        return result, ~jnp.all(jnp.isfinite(witness)) if c.domain.shows else jnp.ones((), bool)
 
     def outside(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)
@@ -209,7 +210,24 @@ def _score_dense(
     return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros((), bool)), result)
 
 
-def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) -> tuple[Array, Array]:
+def _in_quick_form(function: Callable[[Any, Array], Any], c: Any, x: Array) -> tuple[Array, Array]:
+    """The result and its witness, by the quickest form of the classifier that is accurate.
+
+    The choice is made about the whole function: XLA makes scores and what is made of them in one pass over x.
+    """
+    forms = c.expanded() if hasattr(c, "expanded") else None
+    if forms is None:
+        return _with_witness(function(c, x))
+    quick, accurate = forms
+    return lax.cond(accurate, lambda: _with_witness(function(quick, x)), lambda: _with_witness(function(c, x)))
+
+
+def _with_witness(result: Any) -> tuple[Array, Array]:
+    """The result, and what of it is not finite where a value of x is not: itself unless the function returns both."""
+    return result if isinstance(result, tuple) else (result, result)
+
+
+def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) -> tuple[Array, Array]:
     x = x.astype(_dtype(c))
     x = x if c.domain.adds else x.summed()
     bad = ~x.within(c.domain.contains)
@@ -218,7 +236,7 @@ def _score_sparse(function: Callable[[Any, Any], Array], c: Any, x: SparseRows) 
         lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
         lambda: jnp.zeros(x.shape[0], bool),
     )
-    return _spoil(function(c, x), in_row), bad
+    return _spoil(_with_witness(function(c, x))[0], in_row), bad
 
 
 def _prepared(c: Scorer, *, likelihood: bool) -> Any:
