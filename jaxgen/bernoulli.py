@@ -19,7 +19,7 @@ from jaxgen.affine import Affine, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import safe_divide, safe_log
+from jaxgen.numerics import log_share
 from jaxgen.rising import log_dirichlet_evidence
 from jaxgen.sparse import SparseRows
 
@@ -158,13 +158,8 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         """Smoothed frequencies; both outcomes come from counts."""
         (present, absent), (alpha, beta) = self._outcomes(statistics)
         total = statistics.weight.value + (alpha + beta)
-        phi, complement = (safe_divide(count, total, 0.5) for count in (present + alpha, absent + beta))
-        # Both logs come from the smaller share: of a million words that are hardly ever present, the rounding of 1 − φ
-        # would add up to many nats.
-        likely = phi > complement
-        rare = jnp.where(likely, complement, phi)
-        log_rare, log_other = safe_log(rare), jnp.log1p(-rare)
-        log_present, log_absent = (jnp.where(each, log_other, log_rare) for each in (likely, ~likely))
+        present, absent = present + alpha, absent + beta
+        log_present, log_absent = log_share(present, absent, total), log_share(absent, present, total)
         return Bernoulli(log_present, log_absent, self.binarize)
 
     def predictive(self, statistics: Counts) -> Bernoulli:

@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import blocks, inputs
+from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import Total, nonnegative_table, observed_weight, working_dtype
@@ -107,7 +108,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
 
     def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
-        sums = x.class_sums(labels, self.features, self.domain, entries=entries)
+        sums = class_sums(x, labels, self.features, self.domain, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
 
     def pseudo_count(self, name: str, like: Float[Array, "classes d"]) -> Float[Array, "classes_or_1 d_or_1"]:
