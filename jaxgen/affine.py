@@ -91,9 +91,9 @@ class Affine(NamedTuple):
             total, lambda: matmul(x.mask, _impossible(without).T) + product(x.values, self.never)
         )
 
-    def __call__(self, x: Array | SparseRows) -> Float[Array, "n classes"]:
-        """The scores of rows."""
-        return self.of_products(product(x, self.weights), lambda: product(x, self.never))
+    def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
+        """The scores of the features of rows."""
+        return self.of_products(product(x, self.weights, features), lambda: product(x, self.never, features))
 
     def of_products(
         self, weighted: Float[Array, "n classes"], impossible: Callable[[], Float[Array, "n classes"]]
@@ -170,7 +170,7 @@ class PreparedDensity:
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without a coefficient that is common to all classes."""
-        return self.affine(self.features(x))
+        return self.affine(x, self.features)
 
     def linear(self) -> None:
         """A prepared density is for scoring alone."""
