@@ -254,7 +254,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
 def raise_for_nan(statistics: Statistics) -> None:
     """Raise for concrete statistics of a batch that was bad."""
-    if np.isnan(statistics.class_weight.value).any():
+    if np.isnan(statistics.class_weight.exact()).any():
         raise ValueError(
             "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
             "summarised under a trace. Call statistics(x, y) outside jit to learn which."

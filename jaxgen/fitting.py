@@ -109,8 +109,7 @@ def fit(
     if observed is not None and estimator.fills_in:
         return fit_partial(estimator, x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
     statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
-    class_weight = statistics.class_weight.value
-    if not inputs.is_traced(class_weight) and not np.any(class_weight):
+    if not inputs.is_traced(statistics) and not statistics.class_weight.exact().any():
         culprits.raise_for_no_weight()
     return estimate(estimator, statistics)
 

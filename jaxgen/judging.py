@@ -124,7 +124,7 @@ def judge_scores(
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:
     """The measure of labels and values; an error, or NaN under a trace, where a row that is present is not usable."""
     result, usable = _program(measure, judged, labels, values, *extra)
-    if not inputs.is_traced(usable) and not np.all(usable):
+    if not inputs.is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))
         raise ValueError(
             f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(values[row])} in row {row} "

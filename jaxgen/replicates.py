@@ -79,7 +79,7 @@ def bootstrap(
     estimator.check()
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
-    if labels.weight is not None and not inputs.is_traced(labels.weight) and not np.any(labels.weight):
+    if labels.weight is not None and not inputs.is_traced(labels.weight) and not np.asarray(labels.weight).any():
         culprits.raise_for_no_weight()
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
     rows, mask = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)

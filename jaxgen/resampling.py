@@ -101,7 +101,8 @@ def cross_validate(
     classifiers = (_by_merging if merges else _by_fitting)(estimator, rows, inside, num_classes)
     # A fold is copied from x when it is read: copies of all at once would be written, and read again.
     judged = _each(lambda f: _judge(classifiers, f, rows.at(inside[f])), len(inside), classifiers)
-    return CrossValidation(*(jnp.stack(each) for each in zip(*judged, strict=True)))
+    stack = jnp.stack if inputs.is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
+    return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
@@ -141,7 +142,7 @@ def _by_merging(
             raise ValueError(f"fold {f}, its rows numbered from 0: {error}") from None
 
     classifiers, rests, bad = _rests_program(estimator, _each(summarise, len(inside)))
-    if not inputs.is_traced(bad) and np.any(bad):
+    if not inputs.is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
     return classifiers

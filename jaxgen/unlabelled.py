@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.inputs import AnyArray
+    from jaxgen.labels import Labels
     from jaxgen.platform import Tuning
 
 _STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
@@ -147,23 +148,23 @@ def _train(
     estimator.check_features(rows.shape[1])
     if num_classes is None and isinstance(start, Classifier):
         num_classes = start.class_shape[0]
-    known, has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
-    weight = np.ones(len(known)) if sample_weight is None else inputs.check_weight(len(known), sample_weight)
+    has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
+    weight = None if sample_weight is None else inputs.check_weight(rows.shape[0], sample_weight)
     share = _number("unlabelled_weight", unlabelled_weight)
-    weight, share = (jnp.asarray(each).astype(known.dtype) for each in (weight, share))
-    unlabelled = jnp.where(jnp.asarray(has_label), 0.0, share * weight)
-    if not inputs.is_traced(known, unlabelled) and not (np.any(known) or np.any(unlabelled)):
+    sure = complete and isinstance(labels, HardLabels)
+    known, unlabelled, hard, weighs = _label_program(has_label, labels, weight, share, working_dtype(rows.dtype), sure)
+    if not inputs.is_traced(weighs) and not weighs:
         culprits.raise_for_no_weight()
     values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
-    data = em.Data(values, observed, known, unlabelled, labels)
-    how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(has_label.all()))
+    data = em.Data(values, observed, known, unlabelled, hard)
+    how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(np.all(has_label)))
     for name, value in (("restarts", restarts), ("max_steps", max_steps)):
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
             raise ValueError(f"{name} must be a positive integer; found {value!r}.")
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
     given = start if isinstance(start, Classifier) else None
     classifier, report = program(estimator, key, data, given, _number("tolerance", tolerance))
-    if not inputs.is_traced(report) and np.isnan(report.last):
+    if not inputs.is_traced(report) and np.isnan(np.asarray(report.log_evidence)[int(report.steps) - 1]):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
         estimator.naive().statistics(x, np.ones_like(known), observed=observed, sample_weight=sample_weight)
         raise ValueError(
@@ -184,12 +185,11 @@ def warn_unless_converged(report: EMReport) -> None:
         )
 
 
-def _labels(
-    rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool
-) -> tuple[Float[Array, "n classes"], Any, tuple[Array, Array] | None]:
-    """Responsibilities of the rows that have labels, zero for the others; which those are; and labels of all."""
-    n, dtype = rows.shape[0], working_dtype(rows.dtype)
+def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool) -> tuple[Any, Labels]:
+    """Which rows have labels, and the labels of all, of any class for those that have none."""
+    n = rows.shape[0]
     y = np.full(n, -1) if y is None else inputs.as_array("y", y)
+    y = y if inputs.is_traced(y) else np.asarray(y)
     numpy = np if isinstance(y, np.ndarray) else jnp
     if complete or y.ndim > 2:
         has_label = np.ones(n, bool)
@@ -200,10 +200,28 @@ def _labels(
         if num_classes is None and not inputs.is_traced(y) and not has_label.any():
             raise ValueError("num_classes must be given where no row has a label; found None.")
         y = numpy.where(has_label, y, 0)
-    labels = inputs.check_labels(rows, y, num_classes, sample_weight).prepare(dtype)
-    known = jnp.where(jnp.asarray(has_label)[:, None], labels.dense(), 0.0)
-    hard = (jnp.asarray(labels.index), labels.row_weight) if complete and isinstance(labels, HardLabels) else None
-    return known, has_label, hard
+    return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
+
+
+@partial(jax.jit, static_argnames=("dtype", "sure"))
+def _label_program(
+    has_label: Array,
+    labels: Labels,
+    weight: Array | None,
+    share: Array,
+    dtype: np.dtype,
+    sure: bool,  # noqa: FBT001
+) -> tuple[Array, Array, tuple[Array, Array] | None, Array]:
+    """Responsibilities of the rows that have labels, zero for the others; the weights of the others, zero for those.
+
+    Then the hard labels and weights of all, where each is `sure` to have one; and whether any row weighs anything.
+    """
+    labels = labels.prepare(dtype)
+    known = jnp.where(has_label[:, None], labels.dense(), 0.0)
+    each = jnp.ones(has_label.shape, dtype) if weight is None else weight.astype(dtype)
+    unlabelled = jnp.where(has_label, 0.0, share.astype(dtype) * each)
+    hard = (jnp.asarray(labels.index), labels.row_weight) if sure and isinstance(labels, HardLabels) else None
+    return known, unlabelled, hard, jnp.any(known) | jnp.any(unlabelled)
 
 
 def _number(name: str, value: Any) -> AnyArray:
