@@ -199,7 +199,9 @@ def process_job(save: Callable[[Path], None], sizes: dict[str, int], ours: str, 
 def _python(code: str, arguments: list[str]) -> str:
     """What a new Python prints, with this process's packages and nothing of its JAX cache."""
     package = str(Path(jg.__file__).parent.parent)
-    inherited = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    # Byte code is kept, as that of an installed package is: without, 0.2 of the 0.3 s that jaxgen takes beside JAX.
+    other = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
+    inherited = {name: value for name, value in os.environ.items() if name not in other}
     path = os.pathsep.join(filter(None, [package, inherited.get("PYTHONPATH")]))
     # An accelerator's memory is this process's already; the child takes what it needs, not three quarters of it.
     environment = inherited | {"PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

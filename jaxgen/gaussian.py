@@ -185,11 +185,8 @@ class WhitenedGaussian(NamedTuple):
             centred, distance = (x - self.center[None]).T, jnp.zeros((classes, x.shape[0]), x.dtype)
             for first in range(0, d, size := -(-d // _TRIANGLE_STRIPS)):
                 rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
-                strip = self.whitening[:, rows, : rows.stop]
-                white = matmul(strip.reshape(-1, strip.shape[-1]), centred[: rows.stop]) - offset[:, rows].reshape(
-                    -1, 1
-                )
-                distance += jnp.sum((white**2).reshape(classes, -1, x.shape[0]), axis=1)
+                white = einsum("kij,jn->kin", self.whitening[:, rows, : rows.stop], centred[: rows.stop])
+                distance += jnp.sum((white - offset[:, rows, None]) ** 2, axis=1)
             return distance.T
 
         return lax.cond(are_near(offset), together, one_by_one)
