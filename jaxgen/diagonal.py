@@ -109,9 +109,15 @@ class DiagonalGaussian(NamedTuple):
 
 
 class ExpandedGaussian(NamedTuple):
-    """A `DiagonalGaussian` with its squares expanded about a centre: r = x − c and r², times a table each.
+    """A `DiagonalGaussian` whose squares are expanded about a centre: two products, with r = x − c.
 
-    log p(x | k) = Σ_j a_kj r_j² + b_kj r_j + constant_k
+        log p(x | k) = Σ_j a_kj r_j² + b_kj r_j + constant_k
+
+    Attributes:
+        center: c, (d,).
+        quadratic: a, (K, d).
+        linear_term: b, (K, d).
+        constant: (K,).
     """
 
     center: Float[Array, " d"]

@@ -192,8 +192,7 @@ def _score_dense(
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:
-        x = x.astype(dtype)
-        result, witness = _in_quick_form(function, c, x)
+        result, witness = (_in_quick_form if one_pass else _as_it_is)(function, c, x.astype(dtype))
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
         return result, ~jnp.all(jnp.isfinite(witness)) if c.domain.shows else jnp.ones((), bool)
 
@@ -210,21 +209,22 @@ def _score_dense(
     return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros((), bool)), result)
 
 
-def _in_quick_form(function: Callable[[Any, Array], Any], c: Any, x: Array) -> tuple[Array, Array]:
-    """The result and its witness, by the quickest form of the classifier that is accurate.
+def _as_it_is(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
+    """The result, and its witness: what is not finite where a value of x is not. Itself, if there is no other."""
+    result = function(c, x)
+    return result if isinstance(result, tuple) else (result, result)
+
+
+def _in_quick_form(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
+    """The same by the quickest form of the classifier that is accurate.
 
     The choice is made about the whole function: XLA makes scores and what is made of them in one pass over x.
     """
     forms = c.expanded() if hasattr(c, "expanded") else None
     if forms is None:
-        return _with_witness(function(c, x))
+        return _as_it_is(function, c, x)
     quick, accurate = forms
-    return lax.cond(accurate, lambda: _with_witness(function(quick, x)), lambda: _with_witness(function(c, x)))
-
-
-def _with_witness(result: Any) -> tuple[Array, Array]:
-    """The result, and what of it is not finite where a value of x is not: itself unless the function returns both."""
-    return result if isinstance(result, tuple) else (result, result)
+    return lax.cond(accurate, lambda: _as_it_is(function, quick, x), lambda: _as_it_is(function, c, x))
 
 
 def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) -> tuple[Array, Array]:
@@ -236,7 +236,7 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
         lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
         lambda: jnp.zeros(x.shape[0], bool),
     )
-    return _spoil(_with_witness(function(c, x))[0], in_row), bad
+    return _spoil(_as_it_is(function, c, x)[0], in_row), bad
 
 
 def _prepared(c: Scorer, *, likelihood: bool) -> Any:
