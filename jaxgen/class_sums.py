@@ -114,7 +114,9 @@ def _members(labels: Labels, dtype: np.dtype) -> tuple[list[tuple[np.ndarray, np
     weight = None if labels.weight is None else np.asarray(labels.weight, np.float64)
     if not isinstance(labels, HardLabels):
         share = np.asarray(labels.responsibilities, np.float64)
-        share = share if weight is None else share * weight[:, None]
+        if weight is not None:
+            counts = (share > 0) & (weight[:, None] > 0)
+            share = np.multiply(share, weight[:, None], where=counts, out=np.zeros_like(share))
         rows = [np.flatnonzero(column).astype(np.int32) for column in share.T]
         members = [(mine, share[mine, k]) for k, mine in enumerate(rows)]
         return members, bool(np.all(np.any(share > 0, axis=1)))

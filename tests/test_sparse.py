@@ -195,6 +195,22 @@ def test_absent_rows_may_hold_anything():
     close(jg.fit(estimator, scipy.sparse.csr_array(x), Y, sample_weight=WEIGHT), expected)
     with pytest.raises(ValueError, match="finite counts, 0 or more; found nan at row"):
         jg.fit(estimator, scipy.sparse.csr_array(x), Y)
+    soft = np.where(WEIGHT[:, None] > 0, SOFT, np.nan)
+    expected = jg.fit(estimator, COUNTS, SOFT, sample_weight=WEIGHT)
+    close(jg.fit(estimator, scipy.sparse.csr_array(x), soft, sample_weight=WEIGHT), expected)
+
+
+@pytest.mark.parametrize("labels", [Y % 2, SOFT, np.eye(K)[Y]], ids=["two classes", "soft", "one-hot"])
+def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, monkeypatch):
+    """Most rows are of most classes, but for one-hot responsibilities; whole numbers past 2^24, and fractions."""
+    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=64))
+    shares = labels if labels.ndim == 2 else np.eye(2)[labels]
+    for scale in (1, 2**24 + 1, 0.1):
+        x = COUNTS * scale
+        counts = jg.PoissonNB().statistics(scipy.sparse.csr_array(x.astype(np.float32)), labels)
+        expected = shares.T @ x.astype(np.float32).astype(np.float64)
+        np.testing.assert_allclose(counts.feature_sum.exact(), expected, rtol=1e-14)
+        np.testing.assert_allclose(counts.class_weight.exact(), shares.sum(axis=0), rtol=1e-14)
 
 
 def test_sums_that_overflow():
