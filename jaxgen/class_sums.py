@@ -132,9 +132,12 @@ def _members(labels: Labels, dtype: np.dtype) -> tuple[list[tuple[np.ndarray, np
 
 
 def _deal(members: list[tuple[np.ndarray, np.ndarray]], n: int, *, everyone: bool, fewest: int) -> list[_Part]:
-    """The rows of each class in parts of at most half a core's share, or all rows in such parts where they lie."""
+    """The rows of each class in parts of at most half a core's share, or all rows in such parts where they lie.
+
+    A part of `fewest` rows is worth its sums: where they lie, there must be one for each core.
+    """
     total = sum(len(rows) for rows, _ in members)
-    if everyone and len(members) * n <= _MOST_IN_VAIN * total:
+    if everyone and len(members) * n <= _MOST_IN_VAIN * total and n >= shares.cores() * fewest:
         weights = [np.zeros(n, weight.dtype) for _, weight in members]
         for mine, (rows, weight) in zip(weights, members, strict=True):
             mine[rows] = weight

@@ -14,7 +14,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import platform
+from jaxgen import platform, shares
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -204,13 +204,14 @@ def test_absent_rows_may_hold_anything():
 def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, monkeypatch):
     """Most rows are of most classes, but for one-hot responsibilities; whole numbers past 2^24, and fractions."""
     monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=64))
-    shares = labels if labels.ndim == 2 else np.eye(2)[labels]
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    responsibilities = labels if labels.ndim == 2 else np.eye(2)[labels]
     for scale in (1, 2**24 + 1, 0.1):
         x = COUNTS * scale
         counts = jg.PoissonNB().statistics(scipy.sparse.csr_array(x.astype(np.float32)), labels)
-        expected = shares.T @ x.astype(np.float32).astype(np.float64)
+        expected = responsibilities.T @ x.astype(np.float32).astype(np.float64)
         np.testing.assert_allclose(counts.feature_sum.exact(), expected, rtol=1e-14)
-        np.testing.assert_allclose(counts.class_weight.exact(), shares.sum(axis=0), rtol=1e-14)
+        np.testing.assert_allclose(counts.class_weight.exact(), responsibilities.sum(axis=0), rtol=1e-14)
 
 
 def test_sums_that_overflow():
