@@ -30,7 +30,7 @@ class Tuning:
         fold_elements: elements of a block of rows that becomes statistics.
         class_fold_elements: elements of rows of one class that are multiplied at a time.
         score_elements: elements of a block of rows that is scored.
-        product_elements: the same where scores are products of the rows, by one program on every core.
+        product_elements: of rows that are scored at once where scores are products, by one program on every core.
         most_rows: rows of a block that is folded, at most.
         window: nonzeros of sparse rows that are read at a time.
         entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time.
@@ -56,9 +56,9 @@ class Tuning:
 # counts orders 200,000 labels in 2 ms, a sort in 8. Nonzeros: windows of 2^14 take 9.5 ms for 4.7 million, the whole at
 # once 14 ms. Scores that are products XLA makes, centred and normalised, in one pass over rows of any number, in
 # parallel and with no temporary of their size: LDA 20 ms against 28 in blocks by two threads, 14 against 31 for
-# 40k × 500; Gaussian NB 27 against 46. For scipy's loops values and columns of a piece, 4 MiB, stay in the cache
-# between the steps that read them.
-CPU = Tuning("scatter", "count", 2**18, 2**17, 2**19, 2**26, 2**12, 2**14, 2**19, "scipy")
+# 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
+# For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
+CPU = Tuning("scatter", "count", 2**18, 2**17, 2**19, 2**30, 2**12, 2**14, 2**19, "scipy")
 # An accelerator wants few large steps. float32 scatter-add into small arrays is up to thousands of times slower than a
 # product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it.
 ACCELERATOR = Tuning("matmul", "compare", 2**26, 2**24, 2**26, 2**26, 2**20, 2**22, 2**19, "compiled")

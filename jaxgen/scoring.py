@@ -185,6 +185,7 @@ def _score_dense(
     function: Callable[[Any, Array], Any], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
 ) -> tuple[Array, Array]:
     dtype = _dtype(c)
+    one_pass = one_pass and x.size <= tuning.product_elements
     width = getattr(getattr(c, "density", c), "score_width", 0)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
