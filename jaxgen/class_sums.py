@@ -132,19 +132,20 @@ def _members(labels: Labels, dtype: np.dtype) -> tuple[list[tuple[np.ndarray, np
 
 
 def _deal(members: list[tuple[np.ndarray, np.ndarray]], n: int, *, everyone: bool, fewest: int) -> list[_Part]:
-    """The rows of each class in parts of at most half a core's share, or all rows in such parts where they lie.
+    """The rows of each class in parts of at most half a core's share; or all rows where they lie, a part for each core.
 
-    A part of `fewest` rows is worth its sums: where they lie, there must be one for each core.
+    A part of `fewest` rows is worth its sums.
     """
     total = sum(len(rows) for rows, _ in members)
     if everyone and len(members) * n <= _MOST_IN_VAIN * total and n >= shares.cores() * fewest:
         weights = [np.zeros(n, weight.dtype) for _, weight in members]
         for mine, (rows, weight) in zip(weights, members, strict=True):
             mine[rows] = weight
-        whole = [_Part(range(n), range(len(members)), weights)]
+        whole, cuts = [_Part(range(n), range(len(members)), weights)], shares.cores()
     else:
         whole = [_Part(rows, range(k, k + 1), [weight]) for k, (rows, weight) in enumerate(members)]
-    share = max(-(-sum(len(part.rows) for part in whole) // (2 * shares.cores())), fewest)
+        cuts = 2 * shares.cores()
+    share = max(-(-sum(len(part.rows) for part in whole) // cuts), fewest)
     others = [part.part(i, i + share) for part in whole for i in range(share, len(part.rows), share)]
     return [part.part(0, share) for part in whole] + others
 
@@ -169,7 +170,7 @@ class _Sum:
     Attributes:
         high: the first limb.
         low: the second, which must begin with zeros.
-        largest: the largest sum that the first limb may hold, exactly; infinite where there is no such.
+        largest: a bound of the sums; below 2^24 the first limb is exact, else the second counts too.
     """
 
     def __init__(self, high: np.ndarray, low: np.ndarray) -> None:
@@ -179,14 +180,15 @@ class _Sum:
         """Add values, or begin with them; infinite where the sum overflows the limbs."""
         begun, self.largest = self.largest >= 0, max(self.largest, 0.0) + largest
         if begun and (self.largest < _MOST_MASS or self.high.dtype == np.float64):
-            self.high += values
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.high += values
         else:
             self._add_to_limbs(values, begun=begun)
 
     def merge(self, other: _Sum) -> None:
         """Add another sum."""
         self.add(other.high, other.largest)
-        if other.largest == np.inf:
+        if not other.largest < _MOST_MASS:
             self.add(other.low)
 
     def _add_to_limbs(self, values: np.ndarray, *, begun: bool) -> None:

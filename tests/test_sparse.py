@@ -1,5 +1,6 @@
 """Sparse rows: every container, every verb, and what they may hold."""
 
+import contextlib
 import dataclasses
 from fractions import Fraction
 
@@ -24,6 +25,15 @@ Y = np.arange(N) % K
 SOFT = RNG.random((N, K))
 WEIGHT = RNG.integers(0, 3, N).astype(float)
 VERBS = [jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict]
+
+
+@pytest.fixture
+def in_pieces_of():
+    """Concrete sparse rows are read so many entries at a time."""
+    with contextlib.ExitStack() as until_the_end:
+        yield lambda entries: until_the_end.enter_context(
+            platform.override(dataclasses.replace(platform.CPU, entries=entries))
+        )
 
 
 def unsorted_coo(x):
@@ -135,8 +145,8 @@ def test_gradients_to_the_values_and_to_the_classifier(make):
 
 
 @pytest.mark.parametrize("num_classes", [2, 12])  # few and many: entries are read one by one, and in groups
-def test_many_chunks_equal_one(monkeypatch, num_classes):
-    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=64))
+def test_many_chunks_equal_one(in_pieces_of, num_classes):
+    in_pieces_of(64)
     x, y = COUNTS, np.arange(N) % num_classes
     for family in ("multinomial", "Bernoulli"):
         estimator, x = FAMILIES[family]
@@ -147,8 +157,8 @@ def test_many_chunks_equal_one(monkeypatch, num_classes):
             close(verb(dense, rows), verb(dense, x))
 
 
-def test_long_and_empty_rows_in_one_matrix(monkeypatch):
-    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=16))
+def test_long_and_empty_rows_in_one_matrix(in_pieces_of):
+    in_pieces_of(16)
     x = np.zeros((200, 40))
     x[3] = 1.0
     x[150, ::2] = 2.0
@@ -201,9 +211,9 @@ def test_absent_rows_may_hold_anything():
 
 
 @pytest.mark.parametrize("labels", [Y % 2, SOFT, np.eye(K)[Y]], ids=["two classes", "soft", "one-hot"])
-def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, monkeypatch):
+def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, in_pieces_of, monkeypatch):
     """Most rows are of most classes, but for one-hot responsibilities; whole numbers past 2^24, and fractions."""
-    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=64))
+    in_pieces_of(64)
     monkeypatch.setattr(shares, "cores", lambda: 2)
     responsibilities = labels if labels.ndim == 2 else np.eye(2)[labels]
     for scale in (1, 2**24 + 1, 0.1):
@@ -212,6 +222,18 @@ def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, monkeypa
         expected = responsibilities.T @ x.astype(np.float32).astype(np.float64)
         np.testing.assert_allclose(counts.feature_sum.exact(), expected, rtol=1e-14)
         np.testing.assert_allclose(counts.class_weight.exact(), responsibilities.sum(axis=0), rtol=1e-14)
+
+
+@pytest.mark.parametrize("labels", [np.zeros(64, int), np.arange(64) // 32, np.arange(64) % 4], ids=["1", "2", "4"])
+def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monkeypatch):
+    """Every piece is below 2^24, what they add up to is not: the second limbs of all parts count."""
+    in_pieces_of(8)
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    x = np.tile(np.float32([4e6, 1.0]), (64, 1))
+    x[::5, 0] += 1
+    counts = jg.PoissonNB().statistics(scipy.sparse.csr_array(x), labels)
+    expected = [x[labels == k].astype(np.float64).sum(axis=0) for k in range(labels.max() + 1)]
+    np.testing.assert_array_equal(counts.feature_sum.exact(), expected)
 
 
 def test_sums_that_overflow():
@@ -229,9 +251,9 @@ def test_hyperparameters_are_differentiated_through_a_fit_of_a_concrete_matrix()
     close(sparse_gradient, jax.grad(loss)(0.7, COUNTS))
 
 
-def test_unbalanced_classes_are_dealt_out(monkeypatch):
+def test_unbalanced_classes_are_dealt_out(in_pieces_of):
     """One class holds most rows: its parts are added up by several threads."""
-    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=8))
+    in_pieces_of(8)
     y = np.where(np.arange(N) % 10 == 0, 2, 0)  # and class 1 has none
     for labels, weight in ((y, None), (y, WEIGHT)):
         c = jg.fit(jg.MultinomialNB(), scipy.sparse.csr_array(COUNTS), labels, num_classes=3, sample_weight=weight)
@@ -296,8 +318,8 @@ def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing():
     assert compiled  # so it would have been heard
 
 
-def test_sums_that_overflow_only_when_parts_are_added_are_refused(monkeypatch):
-    monkeypatch.setattr(platform, "CPU", dataclasses.replace(platform.CPU, entries=8))
+def test_sums_that_overflow_only_when_parts_are_added_are_refused(in_pieces_of):
+    in_pieces_of(8)
     rows = scipy.sparse.csr_array(np.full((64, 1), 2e37, np.float32))  # any four add up, and all do not
     with pytest.raises(ValueError, match="overflows"):
         jg.fit(jg.MultinomialNB(), rows, np.zeros(64, int), num_classes=1)
