@@ -52,7 +52,7 @@ class Domain:
 
     def holds(self, values: np.ndarray) -> bool:
         """Whether all of them are inside."""
-        if self.convex and values.size:  # a fifth of the time; NaN is less and more than any
+        if self.convex and values.size:  # in half the time; NaN is the least and the largest
             values = np.array([values.min(), values.max()])
         return bool(np.all(self.contains(values)))
 

@@ -185,9 +185,9 @@ def _score_dense(
     function: Callable[[Any, Array], Any], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
 ) -> tuple[Array, Array]:
     dtype = _dtype(c)
-    # Scores that are more than the rows take more than the rows.
-    classes = x.shape[0] * c.class_shape[0]
-    one_pass = one_pass and x.size <= tuning.product_elements and classes <= max(x.size, tuning.score_elements)
+    # One pass holds the scores of all rows: these may be as many numbers as the rows are, not more.
+    num_scores = x.shape[0] * c.class_shape[0]
+    one_pass = one_pass and x.size <= tuning.product_elements and num_scores <= max(x.size, tuning.score_elements)
     width = getattr(getattr(c, "density", c), "score_width", 0)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
