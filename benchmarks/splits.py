@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 HELD_OUT = 0.3
 MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no better known
 BINS = 10
-# Elements of the rows that are fitted side by side: what a core's cache holds.
+# Elements of the rows that are judged side by side: what a core's cache holds.
 _CACHED = 2**18
 # Splits that are judged at a time, and elements of the rows that are gathered at a time: their memory is used again.
 _CHUNK, _GATHERED = 50, 2**20
@@ -149,6 +151,13 @@ class Task:
         return _pad(self.splits.orders[chunk, :held_out], _padded(held_out, 64, 1.5))
 
     @property
+    def key(self) -> Any:
+        """Tasks of one key share all compiled programs."""
+        leaves, tree = jax.tree.flatten(self.model.estimator)
+        shape = self.table.x.shape, self.table.num_classes, len(self.splits.orders), self.splits.held_out
+        return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self._sample
+
+    @property
     def _sample(self) -> int:
         """Rows that a sample is padded to."""
         return 128 if self.m <= 128 else _padded(self.m, 512)
@@ -172,47 +181,46 @@ class Timed:
 class Programs:
     """The compiled programs, kept by the shapes of their arguments."""
 
-    _compiled: dict[Any, Any] = field(default_factory=dict)
+    _compiled: dict[Any, Future[Any]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, tasks: list[Task], advance: Callable[[], None]) -> float:
-        """Compile what the tasks need, a program on each core; the seconds that it took."""
+        """Compile what the tasks need, while others are traced; the seconds that it took."""
         began = time.perf_counter()
-        wanted: dict[Any, Call] = {}
 
         def note(call: Call) -> Any:
-            wanted[call.key] = call._replace(arguments=jax.eval_shape(lambda: call.arguments))
-            result = jax.eval_shape(partial(call.program, num_classes=call.num_classes), *call.arguments)
-            return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), result)
+            return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._of(call, advance).out_info)
 
-        for task in tasks:
-            _through(task, task.chunks()[0], note)
-
-        def compile_one(call: Call) -> Any:
-            lowered = call.program.lower(*call.arguments, num_classes=call.num_classes)
-            compiled = lowered.compile(_QUICK if jax.default_backend() == "cpu" else None)
-            advance()
-            return compiled
-
-        missing = [key for key in wanted if key not in self._compiled]
-        self._compiled.update(zip(missing, shares.over(compile_one, [wanted[key] for key in missing]), strict=True))
+        distinct = {task.key: task for task in tasks}
+        shares.over(lambda task: _through(task, task.chunks()[0], note), list(distinct.values()))
         return time.perf_counter() - began
 
     def run(self, task: Task) -> Timed:
-        """Fit and test on every split.
-
-        One program after the other: two at a time, each with a factorisation of many matrices, wait for each other's
-        threads for ever in jaxlib 0.10.
-        """
+        """Fit and test on every split, a chunk of them on each core."""
         began = time.perf_counter()
 
         def call(call: Call) -> Any:
-            return self._compiled[call.key](*call.arguments)
+            return self._of(call)(*call.arguments)
 
-        parts = [jax.block_until_ready(_through(task, chunk, call)) for chunk in task.chunks()]
+        parts = shares.over(lambda chunk: _through(task, chunk, call), task.chunks())
         count = len(task.splits.orders)
         outcome: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
         outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
         return Timed(outcome, time.perf_counter() - began)
+
+    def _of(self, call: Call, advance: Callable[[], None] = lambda: None) -> Any:
+        """The program of a call; one thread compiles it, and others wait for it."""
+        with self._lock:
+            is_known = call.key in self._compiled
+            future = self._compiled.setdefault(call.key, Future())
+        if not is_known:
+            try:
+                lowered = call.program.lower(*call.arguments, num_classes=call.num_classes)
+                future.set_result(lowered.compile(_QUICK if jax.default_backend() == "cpu" else None))
+            except BaseException as error:
+                future.set_exception(error)
+            advance()
+        return future.result()
 
 
 def _through(task: Task, chunk: np.ndarray, call: Callable[[Call], Any]) -> Any:
@@ -256,7 +264,10 @@ def _fit(estimator: Any, x: Array, y: Array, weight: Array, is_real: Array, *, n
             c = c._replace(density=density)
         return jg.to_linear(c)
 
-    return jax.lax.map(fit, (x, y), batch_size=_side_by_side(x[0].size, len(x)))
+    # A core fits one after the other: the steps of a fit then end with it, not with those of the slowest, and two cores
+    # do so at a time. Of many matrices at once the factorisations of two programs wait for each other's threads for
+    # ever in jaxlib 0.10.
+    return jax.lax.map(fit, (x, y), batch_size=None if jax.default_backend() == "cpu" else len(x))
 
 
 @partial(jax.jit, static_argnames="num_classes")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy.sparse.linalg import cg
+from jax.tree_util import Partial
 
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide
-from jaxgen.regression_problem import at_optimum
+from jaxgen.optimum import at_optimum
 
 if TYPE_CHECKING:
     from jax import Array
@@ -42,12 +43,20 @@ def optimum(
     # Where nothing is penalised a weight is zero by chance, but for that of a constant feature.
     active = jnp.where((penalty == 0) & (jnp.diagonal(gram) > 0), 1.0, jnp.abs(sign))
 
-    def loss(weights: Array) -> Array:
-        own, rest = active * weights, (1 - active) * weights
-        return problem.loss(own[:, None]) + jnp.sum(penalty * sign * own) + 0.5 * jnp.sum(rest**2)
-
-    weights = at_optimum(loss, weights, lambda v: solve_active(gram, active, v) + (1 - active) * v)
+    loss = Partial(_loss_of_active, problem, penalty, sign, active)
+    weights = at_optimum(loss, weights, Partial(_invert, gram, active))
     return weights[:, None], gap, steps
+
+
+def _loss_of_active(problem: Problem, penalty: Array, sign: Array, active: Array, weights: Array) -> Array:
+    """The loss where the signs remain as they are, smooth; and a parabola for each of the other weights."""
+    own, rest = active * weights, (1 - active) * weights
+    return problem.loss(own[:, None]) + jnp.sum(penalty * sign * own) + 0.5 * jnp.sum(rest**2)
+
+
+def _invert(gram: Array, active: Array, v: Array) -> Array:
+    """The inverse of its Hessian times v."""
+    return solve_active(gram, active, v) + (1 - active) * v
 
 
 def minimise(

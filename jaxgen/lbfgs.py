@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen.optimum import Optimum
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -35,7 +37,7 @@ class _Descent(NamedTuple):
         memory: of the method.
         least: the smallest norm of a gradient so far.
         idle: how many steps have brought down neither that nor the loss.
-        steps: that were accepted, −1 before the first look; a float, as all that comes out of `custom_root` has to be.
+        steps: that were accepted, −1 before the first look.
     """
 
     point: Array
@@ -52,16 +54,13 @@ class _Descent(NamedTuple):
 
 def minimise(
     loss: Callable[[Array], Array], start: Array, tolerance: Array, low_enough: Array, max_steps: int
-) -> tuple[Array, tuple[Array, Array, Array]]:
+) -> Optimum:
     """Steps along the directions of L-BFGS, each of length 1 or as much shorter as the loss demands.
 
     One evaluation an iteration, whether it ends in a step or in a shorter trial: so many fits in one program do not
     wait for each other's line searches. The search uses that the loss is convex. A step that ends where the slope is
     still downwards was not too long; one that went past the minimum is shortened by the secant rule, unless the slope
     there is no steeper than before and the loss no higher, up to its rounding.
-
-    Returns:
-        The last point; the norm of the gradient, the loss, and the number of steps.
     """
     import optax  # and with it a tenth of a second that Newton's method need not wait for
 
@@ -111,6 +110,6 @@ def minimise(
         memory = directions.init(start)
     nowhere = jnp.zeros_like(start)
     infinite = jnp.full_like(one, jnp.inf)
-    begin = _Descent(start, infinite, nowhere, nowhere, -one, one, memory, infinite, 0 * one, -one)
+    begin = _Descent(start, infinite, nowhere, nowhere, -one, one, memory, infinite, 0 * one, jnp.array(-1, jnp.int32))
     end = lax.while_loop(unfinished, advance, begin)
-    return end.point, (jnp.linalg.norm(end.gradient), end.value, end.steps)
+    return Optimum(end.point, jnp.linalg.norm(end.gradient), end.value, end.steps)

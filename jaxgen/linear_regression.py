@@ -13,14 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.linalg import solve_triangular
+from jax.tree_util import Partial
 
-from jaxgen import culprits, inputs, optimum
+from jaxgen import culprits, first_order, inputs
 from jaxgen import lasso as l1_problem
 from jaxgen.numerics import matmul, working_dtype
+from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import (
     Data,
     Outcome,
-    at_optimum,
+    Problem,
     check_data,
     check_number,
     check_outcome,
@@ -181,13 +183,15 @@ def _ridge_program(data: Data, l2: Any) -> tuple[LinearRegressor, Outcome]:
     rounding = jnp.where(penalty > 0, 0.0, jnp.abs(problem.center / problem.unit)[:d])
     dependent = ~(jnp.abs(jnp.diagonal(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
     first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)
-    weights = at_optimum(
-        lambda weights: problem.loss(weights, penalty),
-        jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan),
-        lambda v: solve_triangular(factor, solve_triangular(factor, v, trans="T")),
-    )
+    weights = jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan)
+    weights = at_optimum(Partial(Problem.loss, problem, penalty=penalty), weights, Partial(_solve_normal, factor))
     outcome = Outcome(problem.valid, problem.total, dependent=first)
     return LinearRegressor(*problem.coefficients(weights, data)), outcome
+
+
+def _solve_normal(factor: Array, v: Array) -> Array:
+    """(RᵀR)⁻¹ v."""
+    return solve_triangular(factor, solve_triangular(factor, v, trans="T"))
 
 
 def lasso(
@@ -313,17 +317,17 @@ def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tupl
     dtype = problem.x.dtype
     tolerance = jnp.asarray(1e-8 if dtype == np.float64 else 1e-5, dtype)
 
-    def loss(weights: Array) -> Array:
-        return problem.loss(weights, penalty)
-
-    weights, norm, _, taken = optimum.find_optimum(
-        loss,
+    loss = Partial(Problem.loss, problem, penalty=penalty)
+    found = first_order.minimise(
+        lax.stop_gradient(loss),
+        optimizer,
         jnp.zeros(problem.shape, dtype),
-        optimum.first_order(loss, optimizer),
-        tolerance=tolerance,
-        low_enough=jnp.asarray(-jnp.inf, dtype),
-        max_steps=steps,
+        tolerance,
+        jnp.asarray(-jnp.inf, dtype),
+        steps,
     )
+    _, norm, _, taken = found
+    weights = at_optimum(loss, found.point)
     weights = jnp.where(norm < jnp.inf, weights, jnp.nan)  # a negative l2 has no optimum
     outcome = Outcome(problem.valid, problem.total, norm <= tolerance, norm, taken)
     return LinearRegressor(*problem.coefficients(weights, data)), outcome

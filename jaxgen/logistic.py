@@ -6,6 +6,7 @@ minimise  Σ_i Σ_k −r_ik log p(y = k | x_i) + penalty(W),    p(y = k | x) ∝
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -15,12 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.tree_util import Partial
 
-from jaxgen import culprits, inputs, newton, optimum
+from jaxgen import culprits, first_order, inputs, newton, optimum
 from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
-from jaxgen.softmax import Frame
+from jaxgen.softmax import Frame, Problem
 
 if TYPE_CHECKING:
     import optax
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
 
     from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
-    from jaxgen.softmax import Problem
 
 
 # Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
@@ -205,43 +206,39 @@ def _train_program(
 ) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
-    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
+    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
     responsibilities, weight = labels.dense(), labels.row_weight
     total, occurs = jnp.sum(weight), jnp.sum(responsibilities, axis=0) > 0
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
     frame = Frame.of(x, weight, decay, occurs)
     problem = frame.problem(x, responsibilities, decay)
-    valid &= rows_are_valid(labels) & jnp.all(jnp.isfinite(frame.unit)) & (l2 >= 0)
+    # A value of x that is not finite shows in the centre, one whose square is not in the unit.
+    finite = jnp.isfinite(frame.center) & jnp.isfinite(frame.unit)
+    valid &= rows_are_valid(labels) & jnp.all(finite) & (l2 >= 0)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
-    # Below log 2 per lightest row, in all, every row has probability above ½: the classes are separated.
-    lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
-    separated = jnp.where(
-        (l2 == 0) & (jnp.sum(occurs) > 1), jnp.log(jnp.asarray(2.0, dtype)) * lightest / problem.total, -jnp.inf
-    )
+    low_enough = -jnp.inf
+    if may_escape:  # below log 2 per lightest row, in all, every row has probability above ½: the classes are separated
+        lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
+        alone = (l2 == 0) & (jnp.sum(occurs) > 1)
+        low_enough = jnp.where(alone, math.log(2) * lightest / problem.total, -jnp.inf)
 
-    begin = frame.table(start)
+    ending = tolerance, jnp.asarray(low_enough).astype(dtype)
+    held, begin, ending = lax.stop_gradient((problem, frame.table(start), ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     if estimator.optimizer is None and small:
-        minimise = partial(newton.minimise, problem)
+        found = newton.minimise(held, begin, *ending, estimator.max_steps)
     else:
-        minimise = optimum.first_order(problem.loss, estimator.optimizer)
-    solution, norm, value, steps = optimum.find_optimum(
-        problem.loss,
-        begin,
-        minimise,
-        tolerance=tolerance,
-        low_enough=separated,
-        max_steps=estimator.max_steps,
-    )
-    separable = value < separated
+        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, estimator.max_steps)
+    solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
+    separable = found.value < low_enough
     if may_escape:
         separable |= (l2 == 0) & _escapes(problem, solution)
-    report = Report((norm <= tolerance) & ~separable, steps, norm, separable)
     poison = jnp.where(valid, 1.0, jnp.nan)
-    report = report._replace(gradient_norm=poison * norm, converged=report.converged & valid)
+    converged = (found.norm <= tolerance) & ~separable & valid
+    report = Report(converged, found.steps, poison * found.norm, separable)
     return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total == 0
 
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen.optimum import Optimum
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -47,7 +49,7 @@ class _Iterate(NamedTuple):
         norm: of that.
         least: the smallest norm so far.
         idle: how many steps have brought down neither that nor the loss.
-        steps: taken so far; a float, as all that comes out of `custom_root` has to be.
+        steps: taken so far.
     """
 
     point: Array
@@ -59,16 +61,11 @@ class _Iterate(NamedTuple):
     steps: Array
 
 
-def minimise(
-    problem: Smooth, start: Array, tolerance: Array, low_enough: Array, max_steps: int
-) -> tuple[Array, tuple[Array, Array, Array]]:
+def minimise(problem: Smooth, start: Array, tolerance: Array, low_enough: Array, max_steps: int) -> Optimum:
     """Newton steps until the gradient is small, the loss low enough, or the steps are used up.
 
     The length of a step is near the minimum along its direction. Far from the optimum of nearly separable classes that
     is several Newton steps at once, and there it halves their number.
-
-    Returns:
-        The last point; the norm of the gradient, the loss, and the number of steps.
     """
     evaluate = jax.value_and_grad(problem.loss)
 
@@ -80,7 +77,7 @@ def minimise(
         value, gradient = evaluate(point)
         norm = jnp.linalg.norm(gradient)
         moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
-        idle = jnp.where(moves, 0.0, s.idle + 1).astype(value.dtype)
+        idle = jnp.where(moves, 0, s.idle + 1)
         return _Iterate(point, value, gradient, norm, jnp.minimum(s.least, norm), idle, s.steps + 1)
 
     def unfinished(s: _Iterate) -> Array:
@@ -88,10 +85,10 @@ def minimise(
         return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
 
     value, gradient = evaluate(start)
-    zero = jnp.zeros_like(value)
     norm = jnp.linalg.norm(gradient)
+    zero = jnp.zeros((), jnp.int32)
     end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))
-    return end.point, (end.norm, end.value, end.steps)
+    return Optimum(end.point, end.norm, end.value, end.steps)
 
 
 def _direction(hessian: Array, gradient: Array) -> Array:

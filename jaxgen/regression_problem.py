@@ -20,8 +20,6 @@ from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
@@ -128,15 +126,6 @@ def standardise(data: Data) -> Problem:
     unit = jnp.where(valid, jnp.where(deviation > 0, deviation, 1.0), jnp.nan)
     table /= unit[None]
     return Problem(table[:, :d], table[:, d:], share, center, unit, total, valid)
-
-
-def at_optimum(loss: Callable[[Array], Array], weights: Array, inverse: Callable[[Array], Array]) -> Array:
-    """The weights that minimise a loss, with derivatives through it; `inverse` multiplies by that of its Hessian."""
-
-    def solve(hessian: Callable[[Array], Array], v: Array) -> Array:
-        return lax.custom_linear_solve(hessian, v, lambda _, v: inverse(v), symmetric=True)
-
-    return lax.custom_root(jax.grad(loss), weights, lambda _, weights: weights, solve)
 
 
 def check_data(x: Any, target: Any, sample_weight: Any) -> Data:

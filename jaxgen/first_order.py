@@ -1,0 +1,62 @@
+"""The methods for a smooth convex loss that need its gradient alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen import lbfgs
+from jaxgen.optimum import Optimum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import optax
+    from jax import Array
+
+
+def minimise(
+    loss: Callable[[Array], Array],
+    optimizer: optax.GradientTransformation | None,
+    start: Array,
+    tolerance: Array,
+    low_enough: Array,
+    max_steps: int,
+) -> Optimum:
+    """Take the updates of an optax optimiser, or those of L-BFGS for None, until the gradient is small.
+
+    Args:
+        loss: convex, of an array of parameters.
+        optimizer: an optax gradient transformation.
+        start: where to start.
+        tolerance: of the Euclidean norm of the gradient.
+        low_enough: a loss below which there is nothing more to find out; −∞ for none.
+        max_steps: the last step.
+    """
+    if optimizer is None:
+        return lbfgs.minimise(loss, start, tolerance, low_enough, max_steps)
+    import optax
+
+    evaluate = jax.value_and_grad(loss)
+    method = optax.with_extra_args_support(optimizer)
+
+    def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+        parameters, state, value, gradient, steps = carry
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = method.update(gradient, state, parameters, value=value, grad=gradient, value_fn=loss)
+            parameters: Any = optax.apply_updates(parameters, updates)
+            value, gradient = evaluate(parameters)
+        return parameters, state, value, gradient, steps + 1
+
+    def unfinished(carry: tuple[Any, ...]) -> Array:
+        _, _, value, gradient, steps = carry
+        return (optax.tree.norm(gradient) > tolerance) & (value >= low_enough) & (steps < max_steps)
+
+    value, gradient = evaluate(start)
+    tree: Any = start
+    carry = (start, method.init(tree), value, gradient, jnp.zeros((), jnp.int32))
+    parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
+    return Optimum(parameters, optax.tree.norm(gradient), value, steps)
