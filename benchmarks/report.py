@@ -110,8 +110,8 @@ def _curves(record: dict[str, Any]) -> str:
     caption = (
         f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test paired by rows says "
         f"so at 5 %. Logistic regression with l2 = {record['l2']:g}. Of {len(record['tables'])} tables: {regimes}. The "
-        f"mean curves cross in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and compiling all "
-        f"programs {record['compile_seconds']:.0f} s."
+        f"mean curves cross in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and compiling "
+        f"their programs {record['compile_seconds']:.0f} s."
     )
     by_loop = record["loop"]
     caption += (

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 HELD_OUT = 0.3
 MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no better known
 BINS = 10
-# Elements of the rows that are judged side by side: what a core's cache holds.
-_CACHED = 2**18
 # Splits that are judged at a time, and elements of the rows that are gathered at a time: their memory is used again.
 _CHUNK, _GATHERED = 50, 2**20
 # Compiled in half the time; products and factorisations, which the programs consist of, are as fast.
@@ -35,6 +33,7 @@ _QUICK: Any = {
     "xla_backend_optimization_level": 1,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_llvm_disable_expensive_passes": True,
 }
 
 
@@ -243,11 +242,6 @@ def _padded(size: int, first: int, growth: float = 2) -> int:
     return first
 
 
-def _side_by_side(elements: int, count: int) -> int:
-    """How many of a chunk run side by side: as many as a cache holds, and a divisor of the chunk."""
-    return _divisor(count, max(1, _CACHED // elements) if jax.default_backend() == "cpu" else count)
-
-
 def _divisor(count: int, most: int) -> int:
     """The largest divisor up to `most`."""
     return max(size for size in range(1, min(most, count) + 1) if count % size == 0)
@@ -264,10 +258,7 @@ def _fit(estimator: Any, x: Array, y: Array, weight: Array, is_real: Array, *, n
             c = c._replace(density=density)
         return jg.to_linear(c)
 
-    # A core fits one after the other: the steps of a fit then end with it, not with those of the slowest, and two cores
-    # do so at a time. Of many matrices at once the factorisations of two programs wait for each other's threads for
-    # ever in jaxlib 0.10.
-    return jax.lax.map(fit, (x, y), batch_size=None if jax.default_backend() == "cpu" else len(x))
+    return _of_each(fit, (x, y))
 
 
 @partial(jax.jit, static_argnames="num_classes")
@@ -292,4 +283,13 @@ def _judge(scores: Array, y: Array, weight: Array, *, num_classes: int) -> Outco
             *jg.metrics.reliability(y, log_posterior, num_bins=BINS, sample_weight=weight),
         )
 
-    return jax.lax.map(judge, (scores, y), batch_size=_side_by_side(scores[0].size, len(scores)))
+    return _of_each(judge, (scores, y))
+
+
+def _of_each(function: Callable[[Any], Any], splits: tuple[Array, ...]) -> Any:
+    """The function of each split: one after the other by a core, side by side on an accelerator.
+
+    A core is done with a fit when it has converged, not when the slowest of many has. Besides, the programs that
+    factorise many matrices at once cannot run on two cores: they wait for each other's threads for ever in jaxlib 0.10.
+    """
+    return jax.lax.map(function, splits, batch_size=None if jax.default_backend() == "cpu" else len(splits[0]))
