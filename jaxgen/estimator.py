@@ -69,6 +69,8 @@ S = TypeVar("S", bound=Statistics)
 
 # Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
 _MOST_ROWS = 2**20
+# So many numbers are looked at together, which is less to compile.
+_FEW_ELEMENTS = 2**16
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
@@ -266,21 +268,22 @@ def _statistics_program(
     structure: GenerativeEstimator[S, D],
     x: Array,
     labels: Labels,
-    absent: Array,
+    absent: Array | None,
     *,
     given: D | None = None,
     block_size: int | None,
     tuning: Tuning | None,
 ) -> tuple[S, Array]:
-    """The statistics of rows, of which the first are `absent`; and whether any is not finite."""
+    """The statistics of rows, of which the first are `absent` if any is; and whether any is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
     given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
 
-    def fold(x: Any, labels: Labels, absent: Array, given: D | None, *, tuning: Tuning) -> Any:
+    def fold(x: Any, labels: Labels, absent: Array | None, given: D | None, *, tuning: Tuning) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:
             x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
-            labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
+            if absent is not None:
+                labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
             x, labels, valid = inputs.blank_absent(x, labels, domain)
             partly = isinstance(x, PartialRows)
             statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
@@ -323,5 +326,9 @@ def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tup
 
 
 def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:
-    # XLA takes twice as long for two axes as for one.
-    return jnp.all(jnp.stack([jnp.all(test(leaf.reshape(-1))) for leaf in jax.tree.leaves(tree)]))
+    leaves = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Total))
+    # What is not finite shows in the first limb of a total. XLA takes twice as long for two axes as for one.
+    flat = [(leaf.high if isinstance(leaf, Total) else leaf).reshape(-1) for leaf in leaves]
+    if sum(each.size for each in flat) <= _FEW_ELEMENTS:
+        return jnp.all(test(jnp.concatenate(flat)))
+    return jnp.all(jnp.stack([jnp.all(test(each)) for each in flat]))

@@ -44,11 +44,11 @@ _STRIDE = 16
 
 @dataclass(frozen=True)
 class Share:
-    """Some rows of `x` and what belongs to them: those at `place`. The first `absent` are also the share's before."""
+    """Some rows of `x` and what belongs to them: those at `place`. The first `absent`, if any, are the one's before."""
 
     x: Any
     labels: Any
-    absent: np.int32
+    absent: np.int32 | None
     place: slice
 
 
@@ -84,7 +84,7 @@ def split(x: AnyArray, labels: Any = None) -> list[Share]:
 
 def whole(x: Any, labels: Any = None) -> list[Share]:
     """All rows in one share."""
-    return [Share(x, labels, np.int32(0), slice(0, x.shape[0]))]
+    return [Share(x, labels, None, slice(0, x.shape[0]))]
 
 
 def lies_on_boundary(x: AnyArray) -> bool:
