@@ -119,7 +119,8 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
             for edge in (e - h, e + h)
         ]
     margin = 0.06 * (max(shown) - min(shown) + 1e-3)
-    panel.set_ylim(max(0, min(shown) - margin), max(shown) + margin)
+    head = 2 * margin if bands and record["crossing"] is not None else margin  # above the curves for the words
+    panel.set_ylim(max(0, min(shown) - margin), max(shown) + head)
     if record["crossing"] is not None:
         panel.axvline(record["crossing"], color=INK, linestyle="--", linewidth=0.9)
         if bands:

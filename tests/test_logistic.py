@@ -120,6 +120,8 @@ def test_separable_data_without_a_penalty_end_with_a_statement(classes, dtype):
     np.testing.assert_array_equal(jg.predict(c, x), y)
     with pytest.warns(RuntimeWarning, match="separates the classes.*l2 = 0.*Set l2 > 0"):
         jg.fit(jg.LogisticRegression(l2=0.0), x, y)
+    _, report = jg.train(jg.LogisticRegression(l2=1e-42), x, y)  # nothing in float32
+    assert report.separable == (dtype == np.float32)
     _, report = jg.train(jg.LogisticRegression(l2=1e-3), x, y)
     assert report.converged
     assert not report.separable
