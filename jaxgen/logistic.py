@@ -175,7 +175,7 @@ def train(
     if start is not None:
         check_start(start, rows.shape[1], labels.num_classes)
     # What float32 cannot tell from 0 is none there.
-    may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 < np.finfo(np.float32).tiny)
+    may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
     classifier, report, no_weight = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not inputs.is_traced(report):
         if no_weight:
