@@ -143,8 +143,8 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     seconds = sum(sum(model["seconds"]) for each in records for model in each["models"][:2])
     fits = 2 * splits * sum(len(each["sizes"]) for each in records)
     console.print(
-        f"{fits:,} fits and tests of the pairs in {seconds:.1f} s, and {compile_seconds:.1f} s of compiling; "
-        f"logistic regression with l2 = {l2:g}",
+        f"{fits:,} fits and tests of the pairs in {seconds:.1f} s, and {compile_seconds:.1f} s of compiling "
+        f"({others_seconds:.1f} s more for the models beside them); logistic regression with l2 = {l2:g}",
         highlight=False,
     )
     by_loop = record["loop"]

@@ -94,7 +94,7 @@ class Model:
 
 
 class Call(NamedTuple):
-    """A program and what it is called with, arrays or their shapes."""
+    """A program and what it is called with."""
 
     program: Any
     arguments: tuple[Any, ...]
@@ -217,13 +217,15 @@ class Programs:
                 lowered = call.program.lower(*call.arguments, num_classes=call.num_classes)
                 future.set_result(lowered.compile(_QUICK if jax.default_backend() == "cpu" else None))
             except BaseException as error:
+                with self._lock:
+                    del self._compiled[call.key]  # so that the next call tries again
                 future.set_exception(error)
             advance()
         return future.result()
 
 
 def _through(task: Task, chunk: np.ndarray, call: Callable[[Call], Any]) -> Any:
-    """From the splits of a chunk to their outcomes, by calls that are made or only looked at."""
+    """From the splits of a chunk to their outcomes, by calls that are made, or whose programs are compiled."""
     fitted = [call(task.fit(part)) for part in task.parts(chunk)]
     classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
     return call(task.judge(chunk, call(task.score(chunk, classifiers))))

@@ -214,16 +214,16 @@ def _train_program(
     decay = safe_divide(l2, total)
     frame = Frame.of(x, weight, decay, occurs)
     problem = frame.problem(x, responsibilities, decay)
-    # A value of x that is not finite shows in the centre, one whose square is not in the unit.
+    # A value of x that is not finite shows in the centre, squares that overflow in the unit of a feature that varies.
     finite = jnp.isfinite(frame.center) & jnp.isfinite(frame.unit)
     valid &= rows_are_valid(labels) & jnp.all(finite) & (l2 >= 0)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
-    low_enough = -jnp.inf
+    low_enough, is_free = -jnp.inf, l2 < jnp.finfo(dtype).tiny
     if may_escape:  # below log 2 per lightest row, in all, every row has probability above ½: the classes are separated
         lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
-        alone = (l2 == 0) & (jnp.sum(occurs) > 1)
+        alone = is_free & (jnp.sum(occurs) > 1)
         low_enough = jnp.where(alone, math.log(2) * lightest / problem.total, -jnp.inf)
 
     ending = tolerance, jnp.asarray(low_enough).astype(dtype)
@@ -236,7 +236,7 @@ def _train_program(
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = found.value < low_enough
     if may_escape:
-        separable |= (l2 == 0) & _escapes(problem, solution)
+        separable |= is_free & _escapes(problem, solution)
     poison = jnp.where(valid, 1.0, jnp.nan)
     converged = (found.norm <= tolerance) & ~separable & valid
     report = Report(converged, found.steps, poison * found.norm, separable)

@@ -44,7 +44,10 @@ _STRIDE = 16
 
 @dataclass(frozen=True)
 class Share:
-    """Some rows of `x` and what belongs to them: those at `place`. The first `absent`, if any, are the one's before."""
+    """Some rows of `x` and what belongs to them: those at `place`.
+
+    The first `absent` of them belong to the share before; None where there is no other.
+    """
 
     x: Any
     labels: Any
