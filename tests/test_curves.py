@@ -19,8 +19,10 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
-def compiled_as_the_tests_are(monkeypatch):
+def small(monkeypatch):
+    """Compiled as the tests are, and few splits in several chunks, which the cores share."""
     monkeypatch.setattr("benchmarks.splits._QUICK", None)
+    monkeypatch.setattr("benchmarks.splits._CHUNK", 5)
 
 
 def table(kind, n=90, classes=2):
@@ -72,6 +74,22 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
             assert (outcome.wrong[i] != wrong).sum() <= 1, (task.model.name, task.m, i)  # a tie, in float32
         assert outcome.wrong.shape == (12, splits.held_out)
         np.testing.assert_allclose(outcome.weight.sum(axis=1), splits.held_out)
+
+
+def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
+    data = table("discrete", classes=4)  # which no other test traces
+    task = Task(Model("Bernoulli NB", jg.BernoulliNB()), data, Splits.of(len(data.x), 7, seed=1), 8)
+    programs = Programs()
+
+    def fail(_):
+        raise RuntimeError("no memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(jg, "to_linear", fail)
+        with pytest.raises(RuntimeError, match="no memory"):
+            programs.prepare([task], lambda: None)
+    programs.prepare([task], lambda: None)
+    assert programs.run(task).outcome.wrong.shape == (7, task.splits.held_out)
 
 
 def test_splits_are_nested_samples_and_never_test_what_they_train_on():
