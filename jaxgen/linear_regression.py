@@ -326,8 +326,6 @@ def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tupl
         jnp.asarray(-jnp.inf, dtype),
         steps,
     )
-    _, norm, _, taken = found
-    weights = at_optimum(loss, found.point)
-    weights = jnp.where(norm < jnp.inf, weights, jnp.nan)  # a negative l2 has no optimum
-    outcome = Outcome(problem.valid, problem.total, norm <= tolerance, norm, taken)
+    weights = jnp.where(found.norm < jnp.inf, at_optimum(loss, found.point), jnp.nan)  # a negative l2 has no optimum
+    outcome = Outcome(problem.valid, problem.total, found.norm <= tolerance, found.norm, found.steps)
     return LinearRegressor(*problem.coefficients(weights, data)), outcome

@@ -1,4 +1,4 @@
-"""Logistic regression, binary and softmax: the discriminative counterpart, trained to its optimum with optax.
+"""Logistic regression, binary and softmax: the discriminative counterpart, trained to its optimum.
 
 minimise  Σ_i Σ_k −r_ik log p(y = k | x_i) + penalty(W),    p(y = k | x) ∝ exp(xᵀw_k + b_k)
 """
@@ -220,13 +220,9 @@ def _train_program(
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
-    low_enough, is_free = -jnp.inf, l2 < jnp.finfo(dtype).tiny
-    if may_escape:  # below log 2 per lightest row, in all, every row has probability above ½: the classes are separated
-        lightest = jnp.min(jnp.where(responsibilities > 0, responsibilities, jnp.inf))
-        alone = is_free & (jnp.sum(occurs) > 1)
-        low_enough = jnp.where(alone, math.log(2) * lightest / problem.total, -jnp.inf)
-
-    ending = tolerance, jnp.asarray(low_enough).astype(dtype)
+    is_free = l2 < jnp.finfo(dtype).tiny
+    low_enough = jnp.where(is_free, _separating_loss(problem), -jnp.inf) if may_escape else jnp.array(-jnp.inf, dtype)
+    ending = tolerance, low_enough
     held, begin, ending = lax.stop_gradient((problem, frame.table(start), ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     if estimator.optimizer is None and small:
@@ -241,6 +237,13 @@ def _train_program(
     converged = (found.norm <= tolerance) & ~separable & valid
     report = Report(converged, found.steps, poison * found.norm, separable)
     return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total == 0
+
+
+def _separating_loss(problem: Problem) -> Array:
+    """Below log 2 for the lightest row, in all, every row has probability above ½: the classes are separated."""
+    weights = problem.responsibilities
+    lightest = jnp.min(jnp.where(weights > 0, weights, jnp.inf))
+    return jnp.where(jnp.sum(problem.occurs) > 1, math.log(2) * lightest / problem.total, -jnp.inf)
 
 
 def _escapes(problem: Problem, solution: Array) -> Array:
