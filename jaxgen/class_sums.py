@@ -16,7 +16,8 @@ import numpy as np
 
 from jaxgen import shares
 from jaxgen.labels import HardLabels
-from jaxgen.numerics import Total, working_dtype
+from jaxgen.numerics import working_dtype
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,8 +16,9 @@ from jaxgen import blocks, inputs
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import Total, nonnegative_table, observed_weight, working_dtype
+from jaxgen.numerics import nonnegative_table, working_dtype
 from jaxgen.sparse import SparseRows
+from jaxgen.total import Total, observed_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,11 +26,11 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import Total, working_dtype
+from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
+from jaxgen.total import Total, all_leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import Self
 
     from jax import Array
@@ -69,8 +69,6 @@ S = TypeVar("S", bound=Statistics)
 
 # Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
 _MOST_ROWS = 2**20
-# So many numbers are looked at together, which is less to compile.
-_FEW_ELEMENTS = 2**16
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
@@ -287,7 +285,7 @@ def _statistics_program(
             x, labels, valid = inputs.blank_absent(x, labels, domain)
             partly = isinstance(x, PartialRows)
             statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
-            valid &= rows_are_valid(labels) & _all_leaves(jnp.isfinite, statistics)
+            valid &= rows_are_valid(labels) & all_leaves(jnp.isfinite, statistics)
             weight = statistics.class_weight
             # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
             poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
@@ -303,7 +301,7 @@ def _statistics_program(
         return blocks.fold(summarise, x, labels, block=block)
 
     statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
-    return statistics, ~_all_leaves(jnp.isfinite, statistics)
+    return statistics, ~all_leaves(jnp.isfinite, statistics)
 
 
 def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:
@@ -322,13 +320,4 @@ def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tup
     classifier = Classifier(
         log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
     )
-    return classifier, ~_all_leaves(lambda leaf: leaf < jnp.inf, classifier)
-
-
-def _all_leaves(test: Callable[[Array], Array], tree: Any) -> Array:
-    leaves = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Total))
-    # What is not finite shows in the first limb of a total. XLA takes twice as long for two axes as for one.
-    flat = [(leaf.high if isinstance(leaf, Total) else leaf).reshape(-1) for leaf in leaves]
-    if sum(each.size for each in flat) <= _FEW_ELEMENTS:
-        return jnp.all(test(jnp.concatenate(flat)))
-    return jnp.all(jnp.stack([jnp.all(test(each)) for each in flat]))
+    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.moments import Moments
-from jaxgen.numerics import Total, cholesky_or_nan
+from jaxgen.numerics import cholesky_or_nan
 from jaxgen.rising import log_rising
 from jaxgen.student import DiagonalStudentT, StudentT
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array

@@ -17,7 +17,7 @@ import numpy as np
 from jaxgen.density import conditional_mean, conditional_sample, marginal_scores
 from jaxgen.inputs import Domain
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import Total
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array

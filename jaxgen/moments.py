@@ -12,7 +12,8 @@ from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import Total, matmul, observed_weight, safe_divide, with_diagonal
+from jaxgen.numerics import matmul, safe_divide, with_diagonal
+from jaxgen.total import Total, observed_weight
 
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16

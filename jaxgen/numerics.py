@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,84 +35,6 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jax.dtypes.canonicalize_dtype(float)
     return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("high", "low"), meta_fields=())
-@dataclass(frozen=True)
-class Total:
-    """A sum kept in two limbs, so that counting stays exact.
-
-    A float32 counter stops at 2^24: adding one changes nothing. The error of each addition is itself a float (Knuth,
-    TAOCP vol. 2, 4.2.2, theorem B), so `low` keeps what `high` could not hold, and sums of whole numbers are exact up
-    to 2^45 in float32 and 2^100 in float64, in whatever order they were merged. Fractions keep twice the digits.
-    """
-
-    high: Float[Array, "..."]
-    low: Float[Array, "..."]
-
-    @classmethod
-    def of(cls, value: Float[Array, "..."]) -> Total:
-        """The total that holds one value."""
-        return cls(value, jnp.zeros_like(value))
-
-    @property
-    def value(self) -> Float[Array, "..."]:
-        """The total rounded to one float."""
-        return self.high + self.low
-
-    def exact(self) -> np.ndarray:
-        """The total as a float64 NumPy array, for the host; exact up to 2^53."""
-        return np.asarray(self.high, np.float64) + np.asarray(self.low, np.float64)
-
-    def reshape(self, *shape: int) -> Total:
-        """The same sums in another shape."""
-        return Total(self.high.reshape(shape), self.low.reshape(shape))
-
-    def merge(self, other: Total) -> Total:
-        """The sum of two totals."""
-        high = self.high + other.high
-        virtual = high - self.high
-        error = (self.high - (high - virtual)) + (other.high - virtual)
-        low = error + (self.low + other.low)
-        rounded = high + low
-        return Total(rounded, low - (rounded - high))
-
-    def __neg__(self) -> Total:
-        return Total(-self.high, -self.low)
-
-    def scaled(self, factor: Float[Array, ""]) -> Total:
-        """Every sum times a factor, with the digits of both limbs, so that whole numbers stay exact.
-
-        The error of a product is that of the products of its halves, which are exact (Dekker 1971, A floating-point
-        technique for extending the available precision, section 5). It has no derivative of its own.
-        """
-        info = jnp.finfo(self.high.dtype)
-        half = partial(lax.reduce_precision, exponent_bits=info.nexp, mantissa_bits=info.nmant // 2)
-        product, (a, b) = self.high * factor, lax.stop_gradient((self.high, factor))
-        (a, rest_a), (b, rest_b) = ((half(each), each - half(each)) for each in (a, b))
-        error = ((a * b - lax.stop_gradient(product)) + a * rest_b + rest_a * b) + rest_a * rest_b
-        return Total.of(product).merge(Total.of(error + self.low * factor))
-
-    def subtract(self, part: Total) -> Total:
-        """What remains when `part`, which was merged into this total, is taken away.
-
-        Whole numbers subtract exactly. Fractions were rounded when they were summed, so a remainder below 8 eps of the
-        total is noise and becomes zero, and so does a negative one.
-        """
-        rest = self.merge(-part)
-        whole = (self.high == jnp.round(self.high)) & (self.low == jnp.round(self.low))
-        whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
-        noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
-        gone = rest.value <= noise
-        return Total(jnp.where(gone, 0.0, rest.high), jnp.where(gone, 0.0, rest.low))
-
-
-def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:
-    """The weight of each feature in each class, (K, 1) where all were observed; NaN where that of the class is."""
-    column = class_weight.reshape(-1, 1)
-    if feature_weight is None:
-        return column
-    return Total(jnp.where(jnp.isnan(column.high), jnp.nan, feature_weight.high), feature_weight.low)
 
 
 def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:

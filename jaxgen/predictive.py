@@ -12,6 +12,7 @@ from jaxgen import inputs
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.conjugate import proper
 from jaxgen.estimator import raise_for_nan
+from jaxgen.total import all_leaves
 
 if TYPE_CHECKING:
     from jax import Array
@@ -118,4 +119,4 @@ def _predictive_program(estimator: Any, statistics: Statistics) -> tuple[Classif
     """The classifier, and whether any of its leaves is NaN or +∞."""
     prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
     classifier = Classifier(prior, estimator.predictive(statistics))
-    return classifier, ~jnp.all(jnp.stack([jnp.all(leaf < jnp.inf) for leaf in jax.tree.leaves(classifier)]))
+    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)

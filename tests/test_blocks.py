@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from jaxgen import blocks, platform, shares
-from jaxgen.numerics import Total
+from jaxgen.total import Total
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("rows", "first", "last"), meta_fields=())

@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxgen.numerics import (
-    Total,
-    cholesky_of_many,
-    cholesky_or_nan,
-    inverse_factor,
-    safe_divide,
-    safe_log,
-    working_dtype,
-)
+from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, inverse_factor, safe_divide, safe_log, working_dtype
+from jaxgen.total import Total
 
 
 def test_total_is_exact_in_any_order_of_merging():
@@ -41,7 +34,7 @@ def test_counting_and_float32_accuracy_survive_optimisation(run_script):
     """Reassociated sums would lose the low limb, and contracted ones the variance at a large mean."""
     printed = run_script("""
 import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
-from jaxgen.numerics import Total
+from jaxgen.total import Total
 one, start = Total.of(jnp.float32(1)), Total.of(jnp.float32(2**24))
 print(int(jax.jit(lambda: jax.lax.fori_loop(0, 100, lambda _, t: t.merge(one), start))().exact()) - 2**24)
 print(int(jax.jit(lambda t: t.scaled(jnp.float32(7)))(Total.of(jnp.float32(2**24 - 1))).exact()) - 7 * 2**24)
