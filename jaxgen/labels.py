@@ -58,7 +58,7 @@ class HardLabels:
         weight = None
         if self.weight is not None:
             weight = jnp.asarray(self.weight).astype(dtype)
-            weight = jnp.where(exists | (weight == 0), weight, jnp.nan)
+            weight = jnp.where((exists & (weight > 0)) | (weight == 0), weight, jnp.nan)
             index = jnp.where(exists, index, self.num_classes)
         return HardLabels(index, weight, self.num_classes, tuning, np.dtype(dtype))
 
@@ -187,5 +187,4 @@ Labels: TypeAlias = HardLabels | SoftLabels
 
 def rows_are_valid(labels: Labels) -> Bool[Array, ""]:
     """Whether every weight is finite and not negative, and every label of a present row names a class."""
-    weight = labels.row_weight
-    return jnp.all((weight >= 0) & (weight < jnp.inf))
+    return jnp.isfinite(jnp.sum(labels.row_weight))  # bad ones are NaN once prepared

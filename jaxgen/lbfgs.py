@@ -1,19 +1,22 @@
-"""L-BFGS for a convex loss: optax's directions, and a line search of one evaluation an iteration."""
+"""L-BFGS for a convex loss: the compact form of its directions, and a line search of one evaluation an iteration."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen.numerics import matmul
 from jaxgen.optimum import Optimum
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
+    from jaxtyping import Float, Int
 
 _MEMORY = 20
 # A step is accepted where the slope along it has not turned up by more than this share of what it was.
@@ -24,32 +27,45 @@ _MOST_IDLE = 100
 _SHORTEST = 2.0**-40
 
 
+class _Memory(NamedTuple):
+    """What L-BFGS knows of the curvature: the last steps s, and what each changed in the gradient, y.
+
+    Attributes:
+        vectors: rows s, then y, and last the gradient; a new pair takes the place of the oldest, and where there is
+            none yet there are zeros.
+        inverse: of R, the table of sᵢᵀyⱼ for steps i no newer than j; zeros where there is no pair.
+    """
+
+    vectors: Float[Array, "pairs_and_gradient p"]
+    inverse: Float[Array, "pairs pairs"]
+
+
 class _Descent(NamedTuple):
     """Where a descent is: at a point, about to try a step from it.
 
     Attributes:
         point: the best parameters so far.
         value: the loss there.
-        gradient: its gradient.
+        norm: of its gradient.
         direction: where the next step goes.
         slope: the derivative along it, negative.
         length: of the step; 1 is the method's own.
-        memory: of the method.
+        memory: of the way here.
         least: the smallest norm of a gradient so far.
         idle: how many steps have brought down neither that nor the loss.
         steps: that were accepted, −1 before the first look.
     """
 
-    point: Array
-    value: Array
-    gradient: Array
-    direction: Array
-    slope: Array
-    length: Array
-    memory: Any
-    least: Array
-    idle: Array
-    steps: Array
+    point: Float[Array, " p"]
+    value: Float[Array, ""]
+    norm: Float[Array, ""]
+    direction: Float[Array, " p"]
+    slope: Float[Array, ""]
+    length: Float[Array, ""]
+    memory: _Memory
+    least: Float[Array, ""]
+    idle: Float[Array, ""]
+    steps: Int[Array, ""]
 
 
 def minimise(
@@ -62,10 +78,7 @@ def minimise(
     still downwards was not too long; one that went past the minimum is shortened by the secant rule, unless the slope
     there is no steeper than before and the loss no higher, up to its rounding.
     """
-    import optax  # and with it a tenth of a second that Newton's method need not wait for
-
-    directions: Any = optax.scale_by_lbfgs(memory_size=_MEMORY)
-    evaluate = jax.value_and_grad(loss)
+    evaluate = jax.value_and_grad(lambda point: loss(point.reshape(start.shape)))
     one = jnp.ones((), start.dtype)
     rounding = 4 * jnp.finfo(start.dtype).eps
 
@@ -75,41 +88,66 @@ def minimise(
         slope = jnp.vdot(gradient, s.direction)
 
         def accept() -> _Descent:
-            # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
-            with jax.numpy_dtype_promotion("standard"):
-                step, memory = directions.update(gradient, s.memory, trial)
-            descends = jnp.vdot(gradient, step) > 0
-            direction = -jnp.where(descends, step, gradient)
-            norm = jnp.linalg.norm(gradient)
+            memory, direction, slope, norm = _turn(s.memory, s.steps, trial - s.point, gradient)
             moves = (norm < 0.99 * s.least) | (value < s.value - rounding * jnp.abs(s.value))
-            return _Descent(
-                trial,
-                value,
-                gradient,
-                direction,
-                jnp.vdot(gradient, direction),
-                one,
-                memory,
-                jnp.minimum(s.least, norm),
-                jnp.where(moves, 0.0, s.idle + 1).astype(one.dtype),
-                s.steps + 1,
-            )
+            idle = jnp.where(moves, 0.0, s.idle + 1).astype(one.dtype)
+            least = jnp.minimum(s.least, norm)
+            return _Descent(trial, value, norm, direction, slope, one, memory, least, idle, s.steps + 1)
 
         def shorten() -> _Descent:
             secant = s.slope / (s.slope - slope)
-            return s._replace(length=s.length * jnp.where(jnp.isfinite(secant), jnp.clip(secant, 0.1, 0.5), 0.1))
+            return s._replace(length=s.length * jnp.where(secant > 0.1, jnp.minimum(secant, 0.5), 0.1))
 
         good = (slope <= -_MOST_SLOPE * s.slope) & (value <= s.value + rounding * jnp.abs(s.value))
         return lax.cond(good | (s.steps < 0), accept, shorten)
 
     def unfinished(s: _Descent) -> Array:
-        searching = (jnp.linalg.norm(s.gradient) > tolerance) & (s.value >= low_enough) & (s.steps < max_steps)
+        searching = (s.norm > tolerance) & (s.value >= low_enough) & (s.steps < max_steps)
         return (s.steps < 0) | (searching & (s.length > _SHORTEST) & (s.idle < _MOST_IDLE))
 
-    with jax.numpy_dtype_promotion("standard"):
-        memory = directions.init(start)
-    nowhere = jnp.zeros_like(start)
-    infinite = jnp.full_like(one, jnp.inf)
-    begin = _Descent(start, infinite, nowhere, nowhere, -one, one, memory, infinite, 0 * one, jnp.array(-1, jnp.int32))
-    end = lax.while_loop(unfinished, advance, begin)
-    return Optimum(end.point, jnp.linalg.norm(end.gradient), end.value, end.steps)
+    begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros, dtype=start.dtype)
+    memory = _Memory(zeros((2 * _MEMORY + 1, begin.size)), zeros((_MEMORY, _MEMORY)))
+    no_steps = jnp.array(-1, jnp.int32)
+    first = _Descent(begin, infinite, infinite, zeros(begin.shape), -one, one, memory, infinite, 0 * one, no_steps)
+    end = lax.while_loop(unfinished, advance, first)
+    return Optimum(end.point.reshape(start.shape), end.norm, end.value, end.steps)
+
+
+def _turn(
+    memory: _Memory, steps: Array, step: Float[Array, " p"], gradient: Float[Array, " p"]
+) -> tuple[_Memory, Float[Array, " p"], Float[Array, ""], Float[Array, ""]]:
+    """The memory after a step, and −H g, its slope and the norm of g, for the inverse Hessian H in compact form.
+
+    With S and Y the pairs as columns, R as in `_Memory`, D its diagonal and γ = sᵀy/yᵀy of the newest pair (Byrd,
+    Nocedal & Schnabel 1994, equation 3.1; where there is none H begins with I):
+
+        H = γ I + [S  γY] [R⁻ᵀ (D + γ YᵀY) R⁻¹   −R⁻ᵀ] [ Sᵀ]
+                          [−R⁻¹                    0  ] [γYᵀ]
+
+    All that it needs of the long vectors is one product of all of them with each other, and one sum of them. R⁻¹ loses
+    the row and the column of the oldest pair, which leaves the inverse of what remains, and gains those of the newest.
+    """
+    m = _MEMORY
+    place = lax.rem(jnp.maximum(steps, 0), jnp.full_like(steps, m))
+    vectors = lax.dynamic_update_slice_in_dim(memory.vectors, step[None], place, axis=0)
+    vectors = lax.dynamic_update_slice_in_dim(vectors, (gradient - memory.vectors[-1])[None], m + place, axis=0)
+    vectors = lax.dynamic_update_slice_in_dim(vectors, gradient[None], 2 * m, axis=0)
+    products = matmul(vectors, vectors.T)
+    across, among = products[:m, m:-1], products[m:-1, m:-1]
+    along_steps, along_changes, square = products[-1, :m], products[-1, m:-1], products[-1, -1]
+    newest = jnp.arange(m, dtype=jnp.int32) == place
+    with_newest = jnp.sum(jnp.where(newest[None], across, 0.0), axis=1)
+    curvature = jnp.sum(jnp.where(newest, with_newest, 0.0))
+    turned = jnp.sum(jnp.where(newest[:, None] & newest[None], among, 0.0))
+    is_pair = curvature > 0  # rounding may undo it, and before the first step there is none
+    curvature, scale = jnp.where(is_pair, curvature, 1.0), jnp.where(is_pair, curvature / turned, 1.0)
+
+    rest = jnp.where(newest[:, None] | newest[None], 0.0, memory.inverse)
+    column = jnp.where(newest, 1.0, -jnp.sum(rest * with_newest[None], axis=1)) / curvature
+    inverse = jnp.where(newest[None] & is_pair, column[:, None], rest)
+    middle = jnp.where(jnp.eye(m, dtype=bool), across, 0.0) + scale * among
+    a = jnp.sum(inverse * along_steps[None], axis=1)
+    b = jnp.sum(inverse * (jnp.sum(middle * a[None], axis=1) - scale * along_changes)[:, None], axis=0)
+    shares = jnp.concatenate([-b, scale * a, -scale[None]])
+    slope = jnp.sum(scale * a * along_changes - b * along_steps) - scale * square
+    return _Memory(vectors, inverse), jnp.sum(shares[:, None] * vectors, axis=0), slope, jnp.sqrt(square)

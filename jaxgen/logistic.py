@@ -19,10 +19,9 @@ from jax import lax
 from jax.tree_util import Partial
 
 from jaxgen import culprits, first_order, inputs, newton, optimum
-from jaxgen.labels import rows_are_valid
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
-from jaxgen.softmax import Frame, Problem
+from jaxgen.softmax import Frame, Problem, shares
 
 if TYPE_CHECKING:
     import optax
@@ -176,11 +175,11 @@ def train(
         check_start(start, rows.shape[1], labels.num_classes)
     # What float32 cannot tell from 0 is none there.
     may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
-    classifier, report, no_weight = _train_program(estimator, rows, labels, start, may_escape=may_escape)
+    classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not inputs.is_traced(report):
-        if no_weight:
+        if total == 0:
             culprits.raise_for_no_weight()
-        if np.isnan(report.gradient_norm):
+        if not np.isfinite(report.gradient_norm):
             culprits.raise_for_rows(rows, labels, inputs.FINITE)
     return classifier, report
 
@@ -204,19 +203,15 @@ def check_start(start: Any, num_features: int, num_classes: int) -> None:
 @partial(jax.jit, static_argnames="may_escape")
 def _train_program(
     estimator: LogisticRegression, x: Array, labels: Labels, start: LinearClassifier | None, *, may_escape: bool
-) -> tuple[LinearClassifier, Report, Bool[Array, ""]]:
+) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
-    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
-    responsibilities, weight = labels.dense(), labels.row_weight
-    total, occurs = jnp.sum(weight), jnp.sum(responsibilities, axis=0) > 0
+    x, labels, _ = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
+    share, total = shares(labels)
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
-    frame = Frame.of(x, weight, decay, occurs)
-    problem = frame.problem(x, responsibilities, decay)
-    # A value of x that is not finite shows in the centre, squares that overflow in the unit of a feature that varies.
-    finite = jnp.isfinite(frame.center) & jnp.isfinite(frame.unit)
-    valid &= rows_are_valid(labels) & jnp.all(finite) & (l2 >= 0)
+    frame = Frame.of(x, share, jnp.sum(share, axis=0) > 0, decay)
+    problem = frame.problem(x, share, decay)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
@@ -230,20 +225,19 @@ def _train_program(
     else:
         found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, estimator.max_steps)
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
-    separable = found.value < low_enough
+    separable = jnp.zeros((), bool)
     if may_escape:
-        separable |= is_free & _escapes(problem, solution)
-    poison = jnp.where(valid, 1.0, jnp.nan)
-    converged = (found.norm <= tolerance) & ~separable & valid
-    report = Report(converged, found.steps, poison * found.norm, separable)
-    return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total == 0
+        separable = (found.value < low_enough) | (is_free & _escapes(problem, solution))
+    # A bad value or weight, squares that overflow and a negative l2 make the gradient NaN.
+    poison = jnp.where(jnp.isfinite(found.norm), 1.0, jnp.nan)
+    report = Report((found.norm <= tolerance) & ~separable, found.steps, found.norm, separable)
+    return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total
 
 
 def _separating_loss(problem: Problem) -> Array:
     """Below log 2 for the lightest row, in all, every row has probability above ½: the classes are separated."""
-    weights = problem.responsibilities
-    lightest = jnp.min(jnp.where(weights > 0, weights, jnp.inf))
-    return jnp.where(jnp.sum(problem.occurs) > 1, math.log(2) * lightest / problem.total, -jnp.inf)
+    lightest = jnp.min(jnp.where(problem.share > 0, problem.share, jnp.inf))
+    return jnp.where(jnp.sum(problem.occurs) > 1, math.log(2) * lightest, -jnp.inf)
 
 
 def _escapes(problem: Problem, solution: Array) -> Array:
@@ -255,5 +249,5 @@ def _escapes(problem: Problem, solution: Array) -> Array:
     problem, solution = lax.stop_gradient((problem, solution))
     step = optimum.newton_step(problem.loss, solution)
     moves = matmul(problem.design, step)
-    present = (jnp.sum(problem.responsibilities, axis=1) > 0)[:, None]
+    present = (problem.mass > 0)[:, None]
     return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25

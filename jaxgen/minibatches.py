@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import culprits, inputs
-from jaxgen.labels import rows_are_valid
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
-from jaxgen.softmax import Frame
+from jaxgen.softmax import Frame, shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -109,18 +108,19 @@ def _check_batch(batch: Any, num_classes: int) -> tuple[Any, Labels]:
 
 
 def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
-    """Rows, responsibilities, and whether they are valid."""
+    """Rows, the shares of their responsibilities, and whether they are valid."""
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
-    return x, labels.dense(), valid & rows_are_valid(labels)
+    share, total = shares(labels)
+    return x, share, valid & jnp.isfinite(total)
 
 
 @jax.jit
 def _frame_program(x: Array, labels: Labels, decay: Array) -> Frame:
-    rows, responsibilities, _ = _arrays(x, labels)
-    occurs = jnp.ones(responsibilities.shape[1], bool)  # a class may come later
-    frame = Frame.of(rows, jnp.sum(responsibilities, axis=1), nonnegative_or_nan(decay, rows.dtype), occurs)
+    rows, share, _ = _arrays(x, labels)
+    occurs = jnp.ones(share.shape[1], bool)  # a class may come later
+    frame = Frame.of(rows, share, occurs, nonnegative_or_nan(decay, rows.dtype))
     # So may the values of a feature that is constant here.
     return frame._replace(varies=jnp.ones_like(frame.varies))
 
@@ -132,8 +132,8 @@ def _step_program(
     """The table after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
     import optax
 
-    rows, responsibilities, valid = _arrays(x, labels)
-    problem = frame.problem(rows, responsibilities, nonnegative_or_nan(decay, rows.dtype))
+    rows, share, valid = _arrays(x, labels)
+    problem = frame.problem(rows, share, nonnegative_or_nan(decay, rows.dtype))
     value, gradient = jax.value_and_grad(problem.loss)(table)
     # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
     with jax.numpy_dtype_promotion("standard"):

@@ -10,13 +10,21 @@ import numpy as np
 from jax import lax
 
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, safe_divide
+from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
     from jaxtyping import Bool, Float
+
+    from jaxgen.labels import Labels
+
+
+def shares(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""]]:
+    """Responsibilities of prepared labels divided by their total, which may be zero, and that; NaN for bad ones."""
+    total = jnp.sum(labels.row_weight)
+    return labels.dense() / jnp.where(total == 0, 1.0, total), total
 
 
 class Problem(NamedTuple):
@@ -29,50 +37,36 @@ class Problem(NamedTuple):
     Attributes:
         design: features, centred and divided by `Frame.unit`, so that every direction is about equally steep whatever
             the units; then a column of ones.
-        responsibilities: (n, K).
-        total: what the losses are divided by.
-        decay: of the squared parameters; the bias has none.
+        share: responsibilities, divided by their total.
+        mass: those of a row together, (n,).
+        decay: of the squared parameters, (d + 1, m). The bias has none, and a contrast that is none has 1.
         contrast: what a parameter of each contrast adds to the score of each class, (m, K).
         occurs: which classes have data, (K,).
     """
 
     design: Float[Array, "n p"]
-    responsibilities: Float[Array, "n classes"]
-    total: Float[Array, ""]
-    decay: Float[Array, " p"]
+    share: Float[Array, "n classes"]
+    mass: Float[Array, " n"]
+    decay: Float[Array, "p m"]
     contrast: Float[Array, "m classes"]
     occurs: Bool[Array, " classes"]
 
     @property
     def is_binary(self) -> bool:
         """Whether there are two classes, and so one contrast."""
-        return self.responsibilities.shape[1] == 2
-
-    @property
-    def gauge(self) -> Float[Array, "m m"]:
-        """The curvature of a penalty on what changes no probability: what a class without data holds.
-
-        It keeps that at zero, and the optimum where it is.
-        """
-        if self.is_binary:
-            return jnp.zeros((1, 1), self.design.dtype)
-        occurs = self.occurs.astype(self.design.dtype)
-        share = occurs / jnp.maximum(jnp.sum(occurs), 1)
-        held = share[:, None] * share[None] + jnp.diag(1 - occurs)
-        return matmul(matmul(self.contrast, held), self.contrast.T)
+        return self.share.shape[1] == 2
 
     def loss(self, table: Float[Array, "p m"]) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
-        return self._mean_loss(self._scores(table)) + 0.5 * self._penalty(table, table)
+        return self._mean_loss(self._scores(table)) + 0.5 * jnp.sum(self.decay * table * table)
 
     def hessian(self, table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
         """Its second derivatives."""
         size, m = table.shape
-        weight = jnp.sum(self.responsibilities, axis=1) / self.total
         scores = self._scores(table)
         if self.is_binary:
             right = jax.nn.sigmoid(scores[:, 0])
-            curvature = jnp.where(jnp.all(self.occurs), weight * right * (1 - right), 0.0)
+            curvature = jnp.where(jnp.all(self.occurs), self.mass * right * (1 - right), 0.0)
             likelihood = matmul(self.design.T, curvature[:, None] * self.design)[:, None, :, None]
         else:
             probability = jnp.exp(self._log_posterior(scores))
@@ -84,15 +78,13 @@ class Problem(NamedTuple):
                 a, b = pair
                 both = jnp.take(self.contrast, a, axis=0) * jnp.take(self.contrast, b, axis=0)
                 covariance = matmul(probability, both) - jnp.take(means, a, axis=1) * jnp.take(means, b, axis=1)
-                return matmul(self.design.T, (weight * covariance)[:, None] * self.design)
+                return matmul(self.design.T, (self.mass * covariance)[:, None] * self.design)
 
             blocks = lax.map(block, (jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)))
             place = np.zeros((m, m), np.int32)
             place[first, second] = place[second, first] = np.arange(len(first))
             likelihood = jnp.transpose(blocks[place], (2, 0, 3, 1))
-        straight = jnp.diag(self.decay)[:, None, :, None] * jnp.eye(m, dtype=table.dtype)[None, :, None, :]
-        straight += jnp.eye(size, dtype=table.dtype)[:, None, :, None] * self.gauge[None, :, None, :]
-        return (likelihood + straight).reshape(size * m, size * m)
+        return likelihood.reshape(size * m, size * m) + jnp.diag(self.decay.ravel())
 
     def along(
         self, start: Float[Array, "p m"], direction: Float[Array, "p m"]
@@ -100,10 +92,9 @@ class Problem(NamedTuple):
         """Value, slope and curvature of the loss along a line, from one pass over the scores at each point of it."""
         scores, rates = self._scores(start), self._scores(direction)
         level, tilt, bend = (
-            self._penalty(*pair) for pair in ((start, start), (start, direction), (direction, direction))
+            jnp.sum(self.decay * a * b) for a, b in ((start, start), (start, direction), (direction, direction))
         )
-        r = self.responsibilities
-        mass = jnp.sum(r, axis=1)
+        r, mass = self.share, self.mass
 
         def line(t: Array) -> tuple[Array, Array, Array]:
             at = scores + t * rates
@@ -119,8 +110,8 @@ class Problem(NamedTuple):
                 bends = mass * jnp.sum(probability * (rates - mean[:, None]) ** 2, axis=1)
             return (
                 self._mean_loss(at) + 0.5 * (level + t * (2 * tilt + t * bend)),
-                jnp.sum(slopes) / self.total + tilt + t * bend,
-                jnp.sum(bends) / self.total + bend,
+                jnp.sum(slopes) + tilt + t * bend,
+                jnp.sum(bends) + bend,
             )
 
         return line
@@ -130,17 +121,14 @@ class Problem(NamedTuple):
         return matmul(self.design, table if self.is_binary else matmul(table, self.contrast))
 
     def _mean_loss(self, scores: Float[Array, "n scores"]) -> Float[Array, ""]:
-        r = self.responsibilities
+        r, mass = self.share, self.mass
         if self.is_binary:  # in one dimension, where a processor has vectors
-            losses = (r[:, 0] + r[:, 1]) * jax.nn.softplus(scores[:, 0]) - r[:, 1] * scores[:, 0]
-            losses = jnp.where(jnp.all(self.occurs), losses, 0.0)
-        else:
-            losses = -r * jnp.where(self.occurs[None], self._log_posterior(scores), 0.0)
-        return jnp.sum(losses) / self.total
-
-    def _penalty(self, a: Float[Array, "p m"], b: Float[Array, "p m"]) -> Float[Array, ""]:
-        """The bilinear form whose half is the penalty of a table."""
-        return jnp.sum(self.decay[:, None] * a * b) + jnp.sum(a * matmul(b, self.gauge))
+            losses = mass * jax.nn.softplus(scores[:, 0]) - r[:, 1] * scores[:, 0]
+            return jnp.sum(jnp.where(jnp.all(self.occurs), losses, 0.0))
+        # The shift changes no loss, so that it needs no derivative.
+        possible = jnp.where(self.occurs[None], scores, -0.5 * float(jnp.finfo(scores.dtype).max))
+        gap = lax.stop_gradient(jnp.max(possible, axis=1, keepdims=True)) - possible
+        return jnp.sum(mass * jnp.log(jnp.sum(jnp.exp(-gap), axis=1)) + jnp.sum(r * gap, axis=1))
 
     def _log_posterior(self, scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log probabilities of more than two classes; one without data is impossible."""
@@ -150,77 +138,96 @@ class Problem(NamedTuple):
 class Frame(NamedTuple):
     """Features centred and divided by a unit: the coordinates of the parameters.
 
+    The optimum in raw units is the same in any frame, so that no derivative goes through one.
+
     Attributes:
         center: (d,).
-        unit: (d,).
+        unit: (d,); NaN where the squares of a feature overflow.
         varies: whether a feature is more than a constant, (d,); one that is not gets no weight.
         occurs: which classes have data, (K,).
+        contrast: as `Problem.contrast`, of those classes.
     """
 
     center: Float[Array, " d"]
     unit: Float[Array, " d"]
     varies: Bool[Array, " d"]
     occurs: Bool[Array, " classes"]
+    contrast: Float[Array, "m classes"]
 
     @classmethod
-    def of(cls, x: Float[Array, "n d"], weight: Float[Array, " n"], decay: Array, occurs: Array) -> Frame:
+    def of(
+        cls, x: Float[Array, "n d"], share: Float[Array, "n classes"], occurs: Bool[Array, " classes"], decay: Array
+    ) -> Frame:
         """That of these rows, whose unit is the root of the curvature of the mean loss at zero weights.
 
         There every class has probability 1/K, and the curvature is variance · (K − 1)/K² and what the penalty adds.
-        """
-        k, total = occurs.shape[0], jnp.sum(weight)
-        center = safe_divide(matmul(weight, x), total)
-        centred = x - center[None]
-        correction = safe_divide(matmul(weight, centred), total)
-        center, centred = center + correction, centred - correction[None]
-        variance = safe_divide(matmul(weight, centred**2), total)
-        # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
-        varies = jnp.sqrt(variance) > 0.25 * jnp.finfo(x.dtype).eps * jnp.abs(center)
-        curvature = jnp.where(varies, variance, 0.0) * max(k - 1, 1) / k**2 + decay
-        return cls(center, jnp.sqrt(jnp.where(curvature > 0, curvature, 1.0)), varies, occurs)
 
-    def problem(self, x: Array, responsibilities: Array, decay: Array) -> Problem:
-        """The mean loss of rows, with `decay` times half the squared weights."""
-        total = jnp.sum(responsibilities)
+        Args:
+            x: (n, d).
+            share: as `Problem.share`.
+            occurs: which classes have data, (K,).
+            decay: as in `problem`.
+        """
+        k, mass = share.shape[1], jnp.sum(share, axis=1)
+        center = matmul(mass, x)
+        centred = x - center[None]
+        correction = matmul(mass, centred)
+        # The square of what an absent row holds may overflow.
+        center, centred = center + correction, jnp.where(mass[:, None] > 0, centred - correction[None], 0.0)
+        variance = matmul(mass, centred**2)
+        # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
+        constant = jnp.sqrt(variance) <= 0.25 * jnp.finfo(x.dtype).eps * jnp.abs(center)
+        curvature = jnp.where(constant, 0.0, variance) * max(k - 1, 1) / k**2 + decay
+        curvature = jnp.where(curvature < jnp.inf, curvature, jnp.nan)
+        unit = jnp.sqrt(jnp.where(curvature == 0, 1.0, curvature))
+        return lax.stop_gradient(cls(center, unit, ~constant, occurs, _contrasts(occurs, x.dtype)))
+
+    def problem(self, x: Float[Array, "n d"], share: Float[Array, "n classes"], decay: Array) -> Problem:
+        """The mean loss of rows, with `decay` times half the squared weights; `share` as `Problem.share`."""
         standard = jnp.where(self.varies[None], x - self.center[None], 0.0) / self.unit[None]
+        decay = jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype))
+        is_contrast = jnp.any(self.contrast != 0, axis=1)
         return Problem(
-            jnp.concatenate([standard, jnp.ones_like(standard[:, :1])], axis=1),
-            responsibilities,
-            jnp.where(total > 0, total, 1.0),
-            jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype)),
-            self._contrast,
+            jnp.pad(standard, ((0, 0), (0, 1)), constant_values=1.0),
+            share,
+            jnp.sum(share, axis=1),
+            jnp.where(is_contrast[None], decay[:, None], 1.0),
+            self.contrast,
             self.occurs,
         )
 
     def table(self, c: LinearClassifier | None) -> Float[Array, "p m"]:
         """The parameters of a classifier, or zeros; no derivative goes through them."""
-        contrast, dtype = self._contrast, self.unit.dtype
+        contrast, dtype = self.contrast, self.unit.dtype
         if c is None:
             return jnp.zeros((len(self.unit) + 1, len(contrast)), dtype)
-        scores = contrast.T / jnp.sum(contrast**2, axis=1)[None]
+        scores = (2.0 if len(self.occurs) == 2 else 1.0) * contrast.T
         weights, bias = matmul(c.weights.astype(dtype), scores), c.bias.astype(dtype)
         bias = matmul(jnp.where(jnp.isfinite(bias), bias, 0.0), scores) + matmul(self.center, weights)
         return lax.stop_gradient(jnp.concatenate([weights * self.unit[:, None], bias[None]]))
 
     def classifier(self, table: Float[Array, "p m"]) -> LinearClassifier:
         """The classifier in raw units; a class without data is impossible."""
-        scores = matmul(table, self._contrast)
+        scores = matmul(table, self.contrast)
         weights = scores[:-1] / self.unit[:, None]
-        bias = scores[-1] - matmul(self.center, weights)
+        bias = scores[-1] - jnp.sum(self.center[:, None] * weights, axis=0)
         return LinearClassifier(weights, jnp.where(self.occurs, bias, -jnp.inf))
 
-    @property
-    def _contrast(self) -> Float[Array, "m classes"]:
-        """Orthonormal contrasts, those of Helmert: the squared weights of the classes are those of the contrasts.
 
-        Of two classes it is half their difference, so that the parameter is the log odds.
-        """
-        k, dtype = self.occurs.shape[0], self.unit.dtype
-        if k <= 2:
-            return jnp.array([[1.0]] if k == 1 else [[-0.5, 0.5]], dtype)
-        ordinal = np.arange(1, k)[:, None]
-        lower = np.arange(k)[None] < ordinal
-        rows = (np.where(lower, 1.0, 0.0) - ordinal * (np.arange(k)[None] == ordinal)) / np.sqrt(
-            ordinal * (ordinal + 1)
-        )
-        return jnp.asarray(rows, dtype)
+def _contrasts(occurs: Bool[Array, " classes"], dtype: np.dtype) -> Float[Array, "m classes"]:
+    """Orthonormal contrasts of the classes that occur: their squared parameters are the squared weights of classes.
+
+    They are Helmert's, each class against those before it. One that does not occur, or is the first, has none: its
+    contrast is zero. Of two classes it is half their difference, so that the parameter is the log odds.
+    """
+    k, present = len(occurs), occurs.astype(dtype)
+    if k == 1:
+        return jnp.zeros((1, 1), dtype)
+    if k == 2:
+        return jnp.array([[-0.5, 0.5]], dtype) * (present[0] * present[1])
+    before = jnp.asarray(np.tri(k - 1, k), dtype) * present[None]
+    itself = jnp.asarray(np.eye(k - 1, k, 1), dtype)
+    count = present[1:, None] * jnp.sum(before, axis=1, keepdims=True)
+    any_before = count > 0
+    norm = lax.rsqrt(jnp.where(any_before, count * (count + 1), 1.0))
+    return jnp.where(any_before, before - count * itself, 0.0) * norm
