@@ -227,7 +227,8 @@ def _train_program(
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:
-        separable = (found.value < low_enough) | (is_free & _escapes(problem, solution))
+        escapes = lax.cond(is_free, _escapes, lambda *_: jnp.zeros((), bool), problem, solution)
+        separable = (found.value < low_enough) | escapes
     # A bad value or weight, squares that overflow and a negative l2 make the gradient NaN.
     poison = jnp.where(jnp.isfinite(found.norm), 1.0, jnp.nan)
     report = Report((found.norm <= tolerance) & ~separable, found.steps, found.norm, separable)
