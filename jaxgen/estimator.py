@@ -285,11 +285,7 @@ def _statistics_program(
             x, labels, valid = inputs.blank_absent(x, labels, domain)
             partly = isinstance(x, PartialRows)
             statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
-            valid &= rows_are_valid(labels) & all_leaves(jnp.isfinite, statistics)
-            weight = statistics.class_weight
-            # A bad value makes the class weights NaN, which no merge undoes and every caller can see.
-            poisoned = Total(jnp.where(valid, weight.high, jnp.nan), weight.low)
-            return dataclasses.replace(statistics, class_weight=poisoned)
+            return _poisoned(statistics, ~(valid & rows_are_valid(labels)))
 
         if isinstance(x, SparseRows):
             entries = x.reading(tuning.window).inside()
@@ -301,7 +297,14 @@ def _statistics_program(
         return blocks.fold(summarise, x, labels, block=block)
 
     statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
-    return statistics, ~all_leaves(jnp.isfinite, statistics)
+    bad = ~all_leaves(jnp.isfinite, statistics)
+    return _poisoned(statistics, bad), bad
+
+
+def _poisoned(statistics: Any, bad: Array) -> Any:
+    """The statistics with class weights of NaN where they are bad, which no merge undoes and every caller can see."""
+    weight = statistics.class_weight
+    return dataclasses.replace(statistics, class_weight=Total(jnp.where(bad, jnp.nan, weight.high), weight.low))
 
 
 def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:

@@ -15,7 +15,7 @@ from jaxgen import inputs
 from jaxgen.conditional import drawn, residuals
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, are_near, linear_form, squared_distances
-from jaxgen.numerics import einsum, inverse_factor, matmul
+from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul
 
 if TYPE_CHECKING:
     from jax import Array
@@ -55,7 +55,7 @@ class Gaussian(NamedTuple):
 
     def prepared(self, *, likelihood: bool = True) -> WhitenedGaussian:
         """The same density with its factors inverted, once for all blocks of rows."""
-        log_scale = jnp.sum(jnp.log(jnp.diagonal(self.cholesky, axis1=-2, axis2=-1)), axis=-1)
+        log_scale = jnp.sum(jnp.log(diagonals(self.cholesky)), axis=-1)
         center = jnp.mean(self.mean, axis=0)
         linear = self.discriminant(center) if self.cholesky.shape[0] == 1 else None
         return WhitenedGaussian(self.mean, inverse_factor(self.cholesky), log_scale, center, linear)
@@ -80,7 +80,7 @@ class Gaussian(NamedTuple):
         residual, inverse = residuals(x, self.mean, whitened.whitening)
         whitening = jnp.broadcast_to(whitened.whitening, (len(self.mean), *self.cholesky.shape[1:]))
         white = einsum("nki,kji->nkj", residual, whitening)
-        log_scale = -jnp.sum(jnp.log(jnp.diagonal(inverse, axis1=-2, axis2=-1)), axis=-1)
+        log_scale = -jnp.sum(jnp.log(diagonals(inverse)), axis=-1)
         return jnp.sum(white**2, axis=-1), whitened.log_scale[None] + log_scale
 
     @property

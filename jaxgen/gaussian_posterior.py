@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.moments import Moments
-from jaxgen.numerics import cholesky_or_nan
+from jaxgen.numerics import cholesky_or_nan, diagonals
 from jaxgen.rising import log_rising
 from jaxgen.student import DiagonalStudentT, StudentT
 from jaxgen.total import Total
@@ -150,4 +150,4 @@ def _log_determinant(scale: Array, covariance: str) -> Array:
     if covariance != "full":
         return jnp.log(scale)
     factor = cholesky_or_nan(scale, jnp.ones((), bool))
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1, keepdims=True)
+    return 2 * jnp.sum(jnp.log(diagonals(factor)), axis=-1, keepdims=True)

@@ -36,15 +36,19 @@ _FEW_ROWS = 512
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=("index", "weight"),
-    meta_fields=("num_classes", "tuning", "dtype"),
+    meta_fields=("num_classes", "checked", "tuning", "dtype"),
 )
 @dataclass(frozen=True)
 class HardLabels:
-    """One class a row, with a weight; `weight=None` counts every row once."""
+    """One class a row, with a weight; `weight=None` counts every row once.
+
+    Those that were `checked` on the host are valid, and no program looks at them again.
+    """
 
     index: Int[Array | np.ndarray, " n"]
     weight: Num[Array | np.ndarray, " n"] | None
     num_classes: int
+    checked: bool = False
     tuning: Tuning = platform.ACCELERATOR
     dtype: np.dtype | None = None
 
@@ -53,14 +57,13 @@ class HardLabels:
         index = jnp.asarray(self.index)
         if index.dtype.itemsize < 4:  # K itself may not fit
             index = index.astype(jnp.int32)
-        exists = (index >= 0) & (index < self.num_classes)
-        index = jnp.where(exists, index, self.num_classes + 1).astype(jnp.int32)
-        weight = None
-        if self.weight is not None:
-            weight = jnp.asarray(self.weight).astype(dtype)
-            weight = jnp.where((exists & (weight > 0)) | (weight == 0), weight, jnp.nan)
-            index = jnp.where(exists, index, self.num_classes)
-        return HardLabels(index, weight, self.num_classes, tuning, np.dtype(dtype))
+        weight = None if self.weight is None else jnp.asarray(self.weight).astype(dtype)
+        if weight is not None or not self.checked:  # else every row is of a class that there is
+            exists = (index >= 0) & (index < self.num_classes)
+            index = jnp.where(exists, index, self.num_classes + 1)
+            weight = None if weight is None else jnp.where((exists & (weight > 0)) | (weight == 0), weight, jnp.nan)
+        index = index.astype(jnp.int32)
+        return HardLabels(index, weight, self.num_classes, self.checked, tuning, np.dtype(dtype))
 
     @property
     def sums_by_matmul(self) -> bool:
@@ -75,7 +78,7 @@ class HardLabels:
             return jnp.asarray(self.weight)
         index = jnp.asarray(self.index)
         counted = (index < self.num_classes).astype(self.dtype)
-        return jnp.where(index > self.num_classes, jnp.nan, counted)
+        return counted if self.checked else jnp.where(index > self.num_classes, jnp.nan, counted)
 
     def class_sum(self, values: Float[Array, "n ..."]) -> Float[Array, "classes ..."]:
         """Σ_i r_ik v_i."""
@@ -135,13 +138,14 @@ class HardLabels:
         return jnp.where(self.index == k.astype(jnp.int32), self.row_weight, 0.0)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=())
+@partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=("checked",))
 @dataclass(frozen=True)
 class SoftLabels:
-    """Responsibilities of every class for every row, times an optional weight of the row."""
+    """Responsibilities of every class for every row, times an optional weight of the row; `checked` as for others."""
 
     responsibilities: Float[Array | np.ndarray, "n classes"]
     weight: Num[Array | np.ndarray, " n"] | None
+    checked: bool = False
 
     @property
     def num_classes(self) -> int:
@@ -156,9 +160,11 @@ class SoftLabels:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]
             absent = (weight == 0) & ~(jnp.abs(responsibilities) < jnp.inf)
             responsibilities = weight * jnp.where(absent, 0.0, responsibilities)
-        # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
-        valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
-        return SoftLabels(jnp.where(valid, responsibilities, jnp.nan), None)
+        if not self.checked:
+            # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
+            valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
+            responsibilities = jnp.where(valid, responsibilities, jnp.nan)
+        return SoftLabels(responsibilities, None, self.checked)
 
     @property
     def row_weight(self) -> Float[Array, " n"]:
@@ -187,4 +193,4 @@ Labels: TypeAlias = HardLabels | SoftLabels
 
 def rows_are_valid(labels: Labels) -> Bool[Array, ""]:
     """Whether every weight is finite and not negative, and every label of a present row names a class."""
-    return jnp.isfinite(jnp.sum(labels.row_weight))  # bad ones are NaN once prepared
+    return jnp.ones((), bool) if labels.checked else jnp.isfinite(jnp.sum(labels.row_weight))  # bad ones are NaN

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import matmul, safe_divide, with_diagonal
+from jaxgen.numerics import diagonals, matmul, safe_divide, with_diagonal
 from jaxgen.total import Total, observed_weight
 
 # Rows of one class that are multiplied at a time, at least.
@@ -130,7 +130,7 @@ class Moments:
 
 def diagonal(scatter: Array) -> Array:
     """The diagonals of a stack of matrices, or the stack of diagonals itself."""
-    return scatter if scatter.ndim == 2 else jnp.diagonal(scatter, axis1=-2, axis2=-1)
+    return scatter if scatter.ndim == 2 else diagonals(scatter)
 
 
 def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Array:

@@ -136,17 +136,23 @@ def cholesky_or_nan(
     2·d·eps of itself, no more than the rounding of the factorisation may already have changed it by (Higham 2002,
     Accuracy and Stability of Numerical Algorithms, theorem 10.3).
     """
-    diagonal = jnp.diagonal(covariance, axis1=-2, axis2=-1)
+    diagonal = diagonals(covariance)
     floor = covariance.shape[-1] * jnp.finfo(covariance.dtype).eps * diagonal
 
     def is_regular(factor: Array) -> Array:
-        return jnp.all(jnp.diagonal(factor, axis1=-2, axis2=-1) ** 2 > floor, axis=-1)
+        return jnp.all(diagonals(factor) ** 2 > floor, axis=-1)
 
     # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
     regular = is_regular(factorise(lax.stop_gradient(covariance)))
     lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
     factor = factorise(with_diagonal(covariance, diagonal + lift))
     return jnp.where(is_regular(factor)[:, None, None], factor, jnp.nan)
+
+
+def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
+    """The diagonal of each matrix, as a slice: XLA makes kernels of the indices of `jnp.diagonal`."""
+    *batch, d, _ = matrices.shape
+    return matrices.reshape(*batch, d * d)[..., :: d + 1]
 
 
 def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]) -> Float[Array, "k d d"]:

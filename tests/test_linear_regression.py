@@ -145,8 +145,9 @@ def test_weights_repeat_rows_and_zero_is_absence(name):
     weight = repeats if name == "least squares" else repeats.astype(float)  # whole numbers are weights, too
     line = FITS[name](spoilt, spoilt_target, sample_weight=weight)
     expected = FITS[name](np.repeat(x, repeats, 0), np.repeat(target, repeats, 0))
-    np.testing.assert_allclose(line.weights, expected.weights, rtol=1e-8)
-    np.testing.assert_allclose(line.bias, expected.bias, rtol=1e-8)
+    rtol = 1e-7 if name == "gradient descent" else 1e-8  # it ends at a gradient of 1e-8, which leaves that open
+    np.testing.assert_allclose(line.weights, expected.weights, rtol=rtol)
+    np.testing.assert_allclose(line.bias, expected.bias, rtol=rtol)
 
 
 def test_lasso_equals_scikit_learn_and_drops_what_it_drops():
@@ -524,17 +525,18 @@ def test_programs_lower_for_every_platform():
     assert exported.platforms == ("cuda", "rocm", "tpu", "cpu")
 
 
-def test_a_closed_form_does_not_wait_for_optax(monkeypatch):
+def test_only_an_optimiser_of_optax_waits_for_optax(monkeypatch):
+    by_optax = partial(lr.gradient_descent, optimizer=optax.sgd(0.1))
     monkeypatch.setitem(sys.modules, "optax", None)
     for room in ("optimum", "regression_problem", "lasso", "linear_regression"):
         spec = importlib.util.find_spec(f"jaxgen.{room}")
         fresh = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(fresh)
     x, target = some()
-    for fit in (fresh.least_squares, lambda x, target: fresh.lasso(x, target, 0.3)):
+    for fit in (fresh.least_squares, lambda x, target: fresh.lasso(x, target, 0.3), fresh.gradient_descent):
         jax.eval_shape(fit, x, target)  # the whole program is traced
     with pytest.raises(ImportError):
-        jax.eval_shape(fresh.gradient_descent, x, target)
+        jax.eval_shape(by_optax, x, target)
 
 
 def test_a_fit_is_one_program():
