@@ -98,7 +98,8 @@ def minimise(
             secant = s.slope / (s.slope - slope)
             return s._replace(length=s.length * jnp.where(secant > 0.1, jnp.minimum(secant, 0.5), 0.1))
 
-        good = (slope <= -_MOST_SLOPE * s.slope) & (value <= s.value + rounding * jnp.abs(s.value))
+        no_higher = value <= s.value + rounding * jnp.abs(s.value)
+        good = (slope <= 0) | ((slope <= -_MOST_SLOPE * s.slope) & no_higher)
         return lax.cond(good | (s.steps < 0), accept, shorten)
 
     def unfinished(s: _Descent) -> Array:
