@@ -71,9 +71,8 @@ def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
             raise ValueError(
                 f"folds must be a whole number from 2 to the {len(y)} rows, or a fold for each; found {folds!r}."
             )
-        order = np.argsort(y, kind="stable")
         fold = np.empty(len(y), int)
-        fold[order] = np.arange(len(y)) % folds
+        fold[_order(y)] = np.arange(len(y)) % folds
         return fold
     fold = np.asarray(folds)
     inputs.check_whole("folds", fold, y.shape)
@@ -84,3 +83,14 @@ def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
             + (f", and fold {empty[0]} is empty." if len(empty) else ".")
         )
     return fold
+
+
+def members(fold: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " m"]]:
+    """The rows of each fold, in their order."""
+    return np.split(_order(fold), np.cumsum(np.bincount(fold))[:-1])
+
+
+def _order(values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """A stable sort; NumPy sorts numbers of up to 16 bits by their digits, in a tenth of the time."""
+    narrow = np.min_scalar_type(np.max(values)) if np.min(values) >= 0 else values.dtype
+    return np.argsort(values.astype(narrow, copy=False), kind="stable")

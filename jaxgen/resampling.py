@@ -13,7 +13,7 @@ from jaxgen import inputs, judging, metrics, platform, shares
 from jaxgen.classify import log_posterior
 from jaxgen.estimator import GenerativeEstimator, estimate_program
 from jaxgen.fitting import estimate, fit
-from jaxgen.folds import Rows, deal, outside
+from jaxgen.folds import Rows, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 
@@ -96,8 +96,7 @@ def cross_validate(
         if merges:
             return CrossValidation(*leave_one_out(estimator, rows, num_classes))
         folds = np.arange(len(rows.y))
-    fold = deal(folds, rows.y)
-    inside = [np.flatnonzero(fold == f) for f in range(int(fold.max()) + 1)]
+    inside = members(deal(folds, rows.y))
     classifiers = (_by_merging if merges else _by_fitting)(estimator, rows, inside, num_classes)
     # A fold is copied from x when it is read: copies of all at once would be written, and read again.
     judged = _each(lambda f: _judge(classifiers, f, rows.at(inside[f])), len(inside), classifiers)
