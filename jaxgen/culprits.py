@@ -72,7 +72,8 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
     largest = float(np.max(np.abs(values), where=present[row], initial=0))
     raise ValueError(
         f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
-        "overflows. Rescale the features, or compute in float64 (jax.config.update('jax_enable_x64', True))."
+        "overflows. Rescale the features, and weights whose sum overflows, or compute in float64 "
+        "(jax.config.update('jax_enable_x64', True))."
     )
 
 

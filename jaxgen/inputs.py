@@ -225,7 +225,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                     f"y must hold labels in [0, {num_classes}); found {labels[row]} in row {row}. "
                     "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does), or raise num_classes."
                 )
-    return HardLabels(y, weight, num_classes, checked=not is_traced(y, weight))
+    return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
 
 
 def check_num_classes(num_classes: Any) -> int:
@@ -251,7 +251,7 @@ def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> Sof
     if not is_traced(y, weight):
         present = y if weight is None else np.asarray(y)[np.asarray(weight) > 0]
         _check_nonnegative("y (responsibilities)", np.asarray(present), "Each is a share of a row in a class.")
-    return SoftLabels(y, weight, checked=not is_traced(y, weight))
+    return SoftLabels(y, weight)
 
 
 def _check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:

@@ -42,7 +42,7 @@ _FEW_ROWS = 512
 class HardLabels:
     """One class a row, with a weight; `weight=None` counts every row once.
 
-    Those that were `checked` on the host are valid, and no program looks at them again.
+    `checked` labels have no weight and were seen to name a class each, so that no program looks at them again.
     """
 
     index: Int[Array | np.ndarray, " n"]
@@ -58,7 +58,7 @@ class HardLabels:
         if index.dtype.itemsize < 4:  # K itself may not fit
             index = index.astype(jnp.int32)
         weight = None if self.weight is None else jnp.asarray(self.weight).astype(dtype)
-        if weight is not None or not self.checked:  # else every row is of a class that there is
+        if not self.checked:
             exists = (index >= 0) & (index < self.num_classes)
             index = jnp.where(exists, index, self.num_classes + 1)
             weight = None if weight is None else jnp.where((exists & (weight > 0)) | (weight == 0), weight, jnp.nan)
@@ -138,14 +138,13 @@ class HardLabels:
         return jnp.where(self.index == k.astype(jnp.int32), self.row_weight, 0.0)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=("checked",))
+@partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=())
 @dataclass(frozen=True)
 class SoftLabels:
-    """Responsibilities of every class for every row, times an optional weight of the row; `checked` as for others."""
+    """Responsibilities of every class for every row, times an optional weight of the row."""
 
     responsibilities: Float[Array | np.ndarray, "n classes"]
     weight: Num[Array | np.ndarray, " n"] | None
-    checked: bool = False
 
     @property
     def num_classes(self) -> int:
@@ -160,11 +159,9 @@ class SoftLabels:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]
             absent = (weight == 0) & ~(jnp.abs(responsibilities) < jnp.inf)
             responsibilities = weight * jnp.where(absent, 0.0, responsibilities)
-        if not self.checked:
-            # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
-            valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
-            responsibilities = jnp.where(valid, responsibilities, jnp.nan)
-        return SoftLabels(responsibilities, None, self.checked)
+        # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
+        valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
+        return SoftLabels(jnp.where(valid, responsibilities, jnp.nan), None)
 
     @property
     def row_weight(self) -> Float[Array, " n"]:
@@ -193,4 +190,6 @@ Labels: TypeAlias = HardLabels | SoftLabels
 
 def rows_are_valid(labels: Labels) -> Bool[Array, ""]:
     """Whether every weight is finite and not negative, and every label of a present row names a class."""
-    return jnp.ones((), bool) if labels.checked else jnp.isfinite(jnp.sum(labels.row_weight))  # bad ones are NaN
+    if isinstance(labels, HardLabels) and labels.checked:
+        return jnp.ones((), bool)
+    return jnp.isfinite(jnp.sum(labels.row_weight))  # bad ones are NaN

@@ -31,9 +31,10 @@ class _Memory(NamedTuple):
     """What L-BFGS knows of the curvature: the last steps s, and what each changed in the gradient, y.
 
     Attributes:
-        vectors: rows s, then y, and last the gradient; a new pair takes the place of the oldest, and where there is
+        vectors: rows s, then y, and last the gradient; a new step takes the place of the oldest, and where there is
             none yet there are zeros.
-        inverse: of R, the table of sᵢᵀyⱼ for steps i no newer than j; zeros where there is no pair.
+        inverse: of R, the table of sᵢᵀyⱼ for steps i no newer than j; zeros where a step is no pair, for want of
+            curvature or because there is none yet.
     """
 
     vectors: Float[Array, "pairs_and_gradient p"]
@@ -52,7 +53,8 @@ class _Descent(NamedTuple):
         length: of the step; 1 is the method's own.
         memory: of the way here.
         least: the smallest norm of a gradient so far.
-        idle: how many steps have brought down neither that nor the loss.
+        lowest: the smallest loss so far.
+        idle: how many steps have brought down neither.
         steps: that were accepted, −1 before the first look.
     """
 
@@ -64,6 +66,7 @@ class _Descent(NamedTuple):
     length: Float[Array, ""]
     memory: _Memory
     least: Float[Array, ""]
+    lowest: Float[Array, ""]
     idle: Float[Array, ""]
     steps: Int[Array, ""]
 
@@ -76,7 +79,7 @@ def minimise(
     One evaluation an iteration, whether it ends in a step or in a shorter trial: so many fits in one program do not
     wait for each other's line searches. The search uses that the loss is convex. A step that ends where the slope is
     still downwards was not too long; one that went past the minimum is shortened by the secant rule, unless the slope
-    there is no steeper than before and the loss no higher, up to its rounding.
+    there is less steep than before and the loss no higher, up to its rounding.
     """
     evaluate = jax.value_and_grad(lambda point: loss(point.reshape(start.shape)))
     one = jnp.ones((), start.dtype)
@@ -89,10 +92,10 @@ def minimise(
 
         def accept() -> _Descent:
             memory, direction, slope, norm = _turn(s.memory, s.steps, trial - s.point, gradient)
-            moves = (norm < 0.99 * s.least) | (value < s.value - rounding * jnp.abs(s.value))
+            moves = (norm < 0.99 * s.least) | (value < s.lowest - rounding * jnp.abs(s.lowest))
             idle = jnp.where(moves, 0.0, s.idle + 1).astype(one.dtype)
-            least = jnp.minimum(s.least, norm)
-            return _Descent(trial, value, norm, direction, slope, one, memory, least, idle, s.steps + 1)
+            least, lowest = jnp.minimum(s.least, norm), jnp.minimum(s.lowest, value)
+            return _Descent(trial, value, norm, direction, slope, one, memory, least, lowest, idle, s.steps + 1)
 
         def shorten() -> _Descent:
             secant = s.slope / (s.slope - slope)
@@ -109,7 +112,8 @@ def minimise(
     begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros, dtype=start.dtype)
     memory = _Memory(zeros((2 * _MEMORY + 1, begin.size)), zeros((_MEMORY, _MEMORY)))
     no_steps = jnp.array(-1, jnp.int32)
-    first = _Descent(begin, infinite, infinite, zeros(begin.shape), -one, one, memory, infinite, 0 * one, no_steps)
+    nowhere = zeros(begin.shape)
+    first = _Descent(begin, infinite, infinite, nowhere, -one, one, memory, infinite, infinite, 0 * one, no_steps)
     end = lax.while_loop(unfinished, advance, first)
     return Optimum(end.point.reshape(start.shape), end.norm, end.value, end.steps)
 
@@ -147,8 +151,12 @@ def _turn(
     column = jnp.where(newest, 1.0, -jnp.sum(rest * with_newest[None], axis=1)) / curvature
     inverse = jnp.where(newest[None] & is_pair, column[:, None], rest)
     middle = jnp.where(jnp.eye(m, dtype=bool), across, 0.0) + scale * among
-    a = jnp.sum(inverse * along_steps[None], axis=1)
-    b = jnp.sum(inverse * (jnp.sum(middle * a[None], axis=1) - scale * along_changes)[:, None], axis=0)
-    shares = jnp.concatenate([-b, scale * a, -scale[None]])
-    slope = jnp.sum(scale * a * along_changes - b * along_steps) - scale * square
+    solved = jnp.sum(inverse * along_steps[None], axis=1)  # R⁻¹Sᵀg
+    inner = jnp.sum(middle * solved[None], axis=1) - scale * along_changes
+    of_steps, of_changes = -jnp.sum(inverse * inner[:, None], axis=0), scale * solved
+    last = (jnp.arange(2 * m + 1) == 2 * m).astype(square.dtype)
+    slope = jnp.sum(of_steps * along_steps + of_changes * along_changes) - scale * square
+    descends = slope < 0  # else down the gradient
+    shares = jnp.where(descends, jnp.concatenate([of_steps, of_changes, -scale[None]]), -last)
+    slope = jnp.where(descends, slope, -square)
     return _Memory(vectors, inverse), jnp.sum(shares[:, None] * vectors, axis=0), slope, jnp.sqrt(square)

@@ -21,7 +21,7 @@ from jax.tree_util import Partial
 from jaxgen import culprits, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
-from jaxgen.softmax import Frame, Problem, shares
+from jaxgen.softmax import Frame, Problem, as_shares
 
 if TYPE_CHECKING:
     import optax
@@ -43,7 +43,8 @@ class Report(NamedTuple):
     Attributes:
         converged: whether the gradient is below the tolerance, at a finite optimum.
         steps: iterations of the optimiser.
-        gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features.
+        gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features; not finite where the
+            data are not, under a trace.
         separable: whether hyperplanes separate the classes, wholly or in part, and nothing holds the weights: with
             l2 = 0 no finite optimum exists, or none that the dtype can tell from that. Training stops as soon as all
             rows are separated.
@@ -207,10 +208,10 @@ def _train_program(
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, _ = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
-    share, total = shares(labels)
+    share, total, occurs = as_shares(labels)
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
-    frame = Frame.of(x, share, jnp.sum(share, axis=0) > 0, decay)
+    frame = Frame.of(x, share, occurs, decay)
     problem = frame.problem(x, share, decay)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance

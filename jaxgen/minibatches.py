@@ -12,7 +12,7 @@ import numpy as np
 from jaxgen import culprits, inputs
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
-from jaxgen.softmax import Frame, shares
+from jaxgen.softmax import Frame, as_shares
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,7 +112,7 @@ def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
-    share, total = shares(labels)
+    share, total, _ = as_shares(labels)
     return x, share, valid & jnp.isfinite(total)
 
 

@@ -21,10 +21,18 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-def shares(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""]]:
-    """Responsibilities of prepared labels divided by their total, which may be zero, and that; NaN for bad ones."""
-    total = jnp.sum(labels.row_weight)
-    return labels.dense() / jnp.where(total == 0, 1.0, total), total
+def as_shares(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""], Bool[Array, " classes"]]:
+    """Responsibilities of prepared labels divided by their total; that total; and which classes have any.
+
+    Shares are NaN for bad labels and weights, and for weights whose total overflows; zero where there is no weight.
+    """
+    responsibilities, total = labels.dense(), jnp.sum(labels.row_weight)
+    inverse = 1 / jnp.where(total == 0, 1.0, total)
+    inverse = jnp.where(inverse >= float(jnp.finfo(total.dtype).tiny), inverse, jnp.nan)
+    # An array of their own: multiplied once more beside the probabilities, they would leave their rounding of a row
+    # that is classified rightly.
+    share = lax.optimization_barrier(responsibilities * inverse)
+    return share, total, jnp.sum(responsibilities, axis=0) > 0
 
 
 class Problem(NamedTuple):
@@ -138,7 +146,8 @@ class Problem(NamedTuple):
 class Frame(NamedTuple):
     """Features centred and divided by a unit: the coordinates of the parameters.
 
-    The optimum in raw units is the same in any frame, so that no derivative goes through one.
+    The optimum in raw units is the same in any frame, so that no derivative goes through one; short of the optimum
+    derivatives mean nothing anyway.
 
     Attributes:
         center: (d,).
@@ -178,12 +187,14 @@ class Frame(NamedTuple):
         # What rounding leaves of a constant feature would otherwise be scaled up to a second bias.
         constant = jnp.sqrt(variance) <= 0.25 * jnp.finfo(x.dtype).eps * jnp.abs(center)
         curvature = jnp.where(constant, 0.0, variance) * max(k - 1, 1) / k**2 + decay
+        # What overflows, and a negative decay, makes the unit NaN, and with it all that follows.
         curvature = jnp.where(curvature < jnp.inf, curvature, jnp.nan)
         unit = jnp.sqrt(jnp.where(curvature == 0, 1.0, curvature))
         return lax.stop_gradient(cls(center, unit, ~constant, occurs, _contrasts(occurs, x.dtype)))
 
     def problem(self, x: Float[Array, "n d"], share: Float[Array, "n classes"], decay: Array) -> Problem:
         """The mean loss of rows, with `decay` times half the squared weights; `share` as `Problem.share`."""
+        share = jnp.where(self.occurs[None], share, 0.0)  # as it is, without a derivative
         standard = jnp.where(self.varies[None], x - self.center[None], 0.0) / self.unit[None]
         decay = jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype))
         is_contrast = jnp.any(self.contrast != 0, axis=1)
@@ -217,8 +228,9 @@ class Frame(NamedTuple):
 def _contrasts(occurs: Bool[Array, " classes"], dtype: np.dtype) -> Float[Array, "m classes"]:
     """Orthonormal contrasts of the classes that occur: their squared parameters are the squared weights of classes.
 
-    They are Helmert's, each class against those before it. One that does not occur, or is the first, has none: its
-    contrast is zero. Of two classes it is half their difference, so that the parameter is the log odds.
+    They are Helmert's, each class against those that occur before it. One that does not occur, or is the first that
+    does, has none: its contrast is zero. Of two classes it is half their difference, so that the parameter is the log
+    odds, and zero where one does not occur.
     """
     k, present = len(occurs), occurs.astype(dtype)
     if k == 1:

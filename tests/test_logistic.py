@@ -228,3 +228,25 @@ def test_a_start_that_does_not_fit_is_refused():
     spoilt = jg.to_linear(lda)._replace(weights=np.full((3, 3), np.nan))
     with pytest.raises(ValueError, match="finite weights"):
         jg.train(jg.LogisticRegression(), x, y, start=spoilt)
+
+
+def test_weights_whose_sum_overflows_are_refused_and_tiny_ones_are_not():
+    x, y = overlapping()
+    weight = np.full(len(y), 1e308)
+    with pytest.raises(ValueError, match="weights whose sum overflows"):
+        jg.fit(jg.LogisticRegression(), x, y, sample_weight=weight)
+    traced = jax.jit(lambda w: jg.train(jg.LogisticRegression(), x, y, num_classes=3, sample_weight=w))
+    c, report = traced(weight)
+    assert np.isnan(c.weights).all()
+    assert not report.converged
+    small = np.where(y == 1, 1e-200, 1e150)  # of the total, nothing
+    assert np.isfinite(jg.fit(jg.LogisticRegression(), x, y, sample_weight=small).bias).all()
+
+
+def test_what_a_class_without_data_might_hold_moves_nothing():
+    """The derivative by its responsibilities is zero, as is its share."""
+    x, y = overlapping()
+    shares = np.eye(3)[y] * [1.0, 0.0, 1.0]
+    moved = jax.jacfwd(lambda r: jg.fit(jg.LogisticRegression(), x, r).weights)(shares)
+    np.testing.assert_allclose(moved[..., 1], 0.0, atol=1e-9)
+    assert np.abs(moved[..., 0]).max() > 1e-3
