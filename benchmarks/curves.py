@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 SEED = 0
 SIZES = 10
-LOOPED = 2  # splits of each point that a loop of scikit-learn and NumPy goes through too
+# Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
+# 1,300 s.
+LOOPED = 20
 SIGNIFICANT = 0.05
 # Of logistic regression. One of 3e-6 predicts another class for 0.01 to 0.4 % of the held-out rows, and moves the mean
 # error of a table by at most 0.002.
@@ -115,11 +117,11 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
             results.setdefault((task.table.name, task.model.name), {})[task.m] = programs.run(task)
             progress.advance(bar)
         bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
-        checks = []
+        checks, looped = [], min(LOOPED, splits)
         for task in plan:
             which = chosen[task.table.name].index(task.model)
             if which < 2:
-                by_loop = loop.run(task, min(LOOPED, splits), l2=l2 if which else None)
+                by_loop = loop.run(task, looped, l2=l2 if which else None)
                 checks.append((by_loop, results[task.table.name, task.model.name][task.m].outcome.wrong))
             progress.advance(bar)
     about = environment()
@@ -131,7 +133,7 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         "seed": SEED,
         "compile_seconds": compile_seconds,
         "compile_seconds_of_others": others_seconds,
-        "loop": _compare(checks, splits),
+        "loop": _compare(checks, splits, looped),
         "tables": records,
     }
     save_json(record, out / "curves.json")
@@ -149,7 +151,7 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     )
     by_loop = record["loop"]
     console.print(
-        f"A loop of scikit-learn and NumPy, timed on {min(LOOPED, splits)} splits a point, would take "
+        f"A loop of scikit-learn and NumPy, timed on {looped} splits a point, would take "
         f"{by_loop['seconds']:,.0f} s: {by_loop['seconds'] / (seconds + compile_seconds):.1f} times as long, and "
         f"{by_loop['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
         f"{by_loop['disagreement']:.2%} of the rows, its mean error is higher by {by_loop['excess']:+.4f}.",
@@ -159,11 +161,12 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     console.print(f"Written to {out}: curves.json, curves.png and curves-*.png", highlight=False)
 
 
-def _compare(checks: list[tuple[loop.Loop, np.ndarray]], splits: int) -> dict[str, float]:
+def _compare(checks: list[tuple[loop.Loop, np.ndarray]], splits: int, looped: int) -> dict[str, float]:
     """What the loop would take for all splits, and how its predictions differ on those that it went through."""
     theirs = np.concatenate([by_loop.wrong.ravel() for by_loop, _ in checks])
     ours = np.concatenate([wrong[: len(by_loop.wrong)].ravel() for by_loop, wrong in checks])
     return {
+        "splits": looped,
         "seconds": splits * sum(by_loop.seconds for by_loop, _ in checks),
         "disagreement": float(np.mean(theirs != ours)),
         "excess": float(np.mean(theirs) - np.mean(ours)),

@@ -115,8 +115,8 @@ def _curves(record: dict[str, Any]) -> str:
     )
     by_loop = record["loop"]
     caption += (
-        f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for two splits a "
-        f"point: {by_loop['seconds'] / seconds:.1f} times as long, or "
+        f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for "
+        f"{by_loop['splits']} splits a point: {by_loop['seconds'] / seconds:.1f} times as long, or "
         f"{by_loop['seconds'] / (seconds + record['compile_seconds']):.1f} with the compiling. It predicts another "
         f"class for {by_loop['disagreement']:.1%} of the rows."
     )
