@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxgen import inputs
 from jaxgen.labels import HardLabels, rows_are_valid
-from jaxgen.numerics import drop_impossible, safe_divide, working_dtype
+from jaxgen.numerics import diagonals, drop_impossible, safe_divide, working_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +188,7 @@ def confusion(labels: HardLabels, predicted: Int[Array, " n"]) -> Num[Array, "cl
 def shares(labels: HardLabels, predicted: Int[Array, " n"], alpha: Any) -> tuple[Array, ...]:
     """1 / (α/precision + (1 − α)/recall), in the order of the averages (van Rijsbergen 1979, chapter 7, F = 1 − E)."""
     table = confusion(labels, predicted).astype(labels.dtype)
-    right, found, there = jnp.diagonal(table), jnp.sum(table, axis=0), jnp.sum(table, axis=1)
+    right, found, there = diagonals(table), jnp.sum(table, axis=0), jnp.sum(table, axis=1)
     possible = alpha * found + (1 - alpha) * there
     share = safe_divide(right, possible)
     micro = safe_divide(jnp.sum(right), jnp.sum(possible))

@@ -14,7 +14,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jax.tree_util import Partial
 
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide
+from jaxgen.numerics import diagonals, matmul, nonnegative_or_nan, safe_divide
 from jaxgen.optimum import at_optimum
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def optimum(
     )
     sign = jnp.sign(weights)
     # Where nothing is penalised a weight is zero by chance, but for that of a constant feature.
-    active = jnp.where((penalty == 0) & (jnp.diagonal(gram) > 0), 1.0, jnp.abs(sign))
+    active = jnp.where((penalty == 0) & (diagonals(gram) > 0), 1.0, jnp.abs(sign))
 
     loss = Partial(_loss_of_active, problem, penalty, sign, active)
     weights = at_optimum(loss, weights, Partial(_invert, gram, active))

@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 
 from jaxgen import culprits, first_order, inputs
 from jaxgen import lasso as l1_problem
-from jaxgen.numerics import matmul, working_dtype
+from jaxgen.numerics import diagonals, matmul, working_dtype
 from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import (
     Data,
@@ -181,7 +181,7 @@ def _ridge_program(data: Data, l2: Any) -> tuple[LinearRegressor, Outcome]:
     factor = triangle[:d, :d]
     norm = jnp.sqrt(jnp.sum(rows[:, :d] ** 2, axis=0))
     rounding = jnp.where(penalty > 0, 0.0, jnp.abs(problem.center / problem.unit)[:d])
-    dependent = ~(jnp.abs(jnp.diagonal(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
+    dependent = ~(jnp.abs(diagonals(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
     first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)
     weights = jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan)
     weights = at_optimum(Partial(Problem.loss, problem, penalty=penalty), weights, Partial(_solve_normal, factor))
@@ -273,7 +273,7 @@ def gradient_descent(
 
     What descends is half the mean squared error of standardised features and targets, so that raw units are no
     obstacle; the weights returned are in raw units. It ends where the norm of the gradient is below 1e-5 in float32 and
-    1e-8 in float64. Derivatives go through the optimum, not through the iterations.
+    1e-9 in float64. Derivatives go through the optimum, not through the iterations.
 
     Args:
         x: features (n, d); target and sample_weight too are those of `least_squares`.
@@ -315,7 +315,7 @@ def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tupl
     problem = standardise(data)
     penalty = problem.square_penalty(l2)
     dtype = problem.x.dtype
-    tolerance = jnp.asarray(1e-8 if dtype == np.float64 else 1e-5, dtype)
+    tolerance = jnp.asarray(1e-9 if dtype == np.float64 else 1e-5, dtype)
 
     loss = Partial(Problem.loss, problem, penalty=penalty)
     found = first_order.minimise(

@@ -17,6 +17,7 @@ from jaxgen.classify import Classifier, generative
 from jaxgen.density import Marginal
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
+from jaxgen.numerics import diagonals
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def background(
     # digits which the sum of products would lose where means are far apart.
     columns = jnp.concatenate([jnp.swapaxes(within, 1, 2).reshape(-1, within.shape[-1]), between])
     triangle = jnp.linalg.qr(columns, mode="r")
-    sign = jnp.where(jnp.diagonal(triangle) < 0, -1.0, 1.0)
+    sign = jnp.where(diagonals(triangle) < 0, -1.0, 1.0)
     return Gaussian(mean, (sign[:, None] * triangle).T[None])
 
 

@@ -145,9 +145,8 @@ def test_weights_repeat_rows_and_zero_is_absence(name):
     weight = repeats if name == "least squares" else repeats.astype(float)  # whole numbers are weights, too
     line = FITS[name](spoilt, spoilt_target, sample_weight=weight)
     expected = FITS[name](np.repeat(x, repeats, 0), np.repeat(target, repeats, 0))
-    rtol = 1e-7 if name == "gradient descent" else 1e-8  # it ends at a gradient of 1e-8, which leaves that open
-    np.testing.assert_allclose(line.weights, expected.weights, rtol=rtol)
-    np.testing.assert_allclose(line.bias, expected.bias, rtol=rtol)
+    np.testing.assert_allclose(line.weights, expected.weights, rtol=1e-8)
+    np.testing.assert_allclose(line.bias, expected.bias, rtol=1e-8)
 
 
 def test_lasso_equals_scikit_learn_and_drops_what_it_drops():
