@@ -4,31 +4,26 @@
             (mergeable)              (density and class prior)
 
 A family supplies three things: `Statistics` that merge, a `Density`, and an estimator that turns a block of rows into
-the first (`summarise`) and the first into the second (`density`). Everything else is here: the fold over blocks, labels
-and weights, the class prior, the checks. The verbs that users call on any estimator are in `fitting`.
+the first (`summarise`) and the first into the second (`density`). Everything else is written once: the checks here, and
+in `programs` what is compiled. The verbs that users call on any estimator are in `fitting`.
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, culprits, inputs, platform, shares
-from jaxgen.classify import Classifier, log_prior
+from jaxgen import culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
-from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
+from jaxgen.programs import estimate_program, merge_program, statistics_program
 from jaxgen.sparse import SparseRows
-from jaxgen.total import Total, all_leaves
 
 if TYPE_CHECKING:
     from typing import Self
@@ -36,9 +31,10 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
+    from jaxgen.classify import Classifier
     from jaxgen.inputs import AnyArray, Domain
     from jaxgen.labels import Labels
-    from jaxgen.platform import Tuning
+    from jaxgen.total import Total
 
 
 class Statistics(Protocol):
@@ -66,9 +62,6 @@ class Statistics(Protocol):
 
 
 S = TypeVar("S", bound=Statistics)
-
-# Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
-_MOST_ROWS = 2**20
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
@@ -211,7 +204,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             at_once = isinstance(rows, (SparseRows, PartialRows))
             mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels)
             density = None if given is None else given.density
-            program = partial(_statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
+            program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
             statistics, bad = reduce(_merge_parts, shares.run(program, mine))
         if not inputs.is_traced(bad) and bad:
             culprits.raise_for_rows(rows, labels, self.domain)
@@ -261,66 +254,5 @@ def raise_for_nan(statistics: Statistics) -> None:
         )
 
 
-@partial(jax.jit, static_argnames=("block_size", "tuning"))
-def _statistics_program(
-    structure: GenerativeEstimator[S, D],
-    x: Array,
-    labels: Labels,
-    absent: Array | None,
-    *,
-    given: D | None = None,
-    block_size: int | None,
-    tuning: Tuning | None,
-) -> tuple[S, Array]:
-    """The statistics of rows, of which the first are `absent` if any is; and whether any is not finite."""
-    dtype = working_dtype(x.dtype)
-    domain = structure.domain
-    given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
-
-    def fold(x: Any, labels: Labels, absent: Array | None, given: D | None, *, tuning: Tuning) -> Any:
-        def summarise(position: Array, x: Any, labels: Labels) -> Any:
-            x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
-            if absent is not None:
-                labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
-            x, labels, valid = inputs.blank_absent(x, labels, domain)
-            partly = isinstance(x, PartialRows)
-            statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
-            return _poisoned(statistics, ~(valid & rows_are_valid(labels)))
-
-        if isinstance(x, SparseRows):
-            entries = x.reading(tuning.window).inside()
-            return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
-        width = max(x.shape[1], labels.num_classes, getattr(given, "marginal_width", 0))
-        rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
-        default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
-        block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
-        return blocks.fold(summarise, x, labels, block=block)
-
-    statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
-    bad = ~all_leaves(jnp.isfinite, statistics)
-    return _poisoned(statistics, bad), bad
-
-
-def _poisoned(statistics: Any, bad: Array) -> Any:
-    """The statistics with class weights of NaN where they are bad, which no merge undoes and every caller can see."""
-    weight = statistics.class_weight
-    return dataclasses.replace(statistics, class_weight=Total(jnp.where(bad, jnp.nan, weight.high), weight.low))
-
-
 def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:
     return merge_program(a[0], b[0]), a[1] | b[1]
-
-
-@jax.jit
-def merge_program(a: S, b: S) -> S:
-    """The merge of two statistics, compiled."""
-    return a.merge(b)
-
-
-@jax.jit
-def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
-    """The classifier, and whether any of its leaves is NaN or +∞."""
-    classifier = Classifier(
-        log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
-    )
-    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import culprits, inputs
-from jaxgen.estimator import D, GenerativeEstimator, S, merge_program
+from jaxgen.estimator import D, GenerativeEstimator, S
+from jaxgen.programs import merge_program
 from jaxgen.unlabelled import fit_partial
 
 if TYPE_CHECKING:

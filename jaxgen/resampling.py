@@ -11,11 +11,12 @@ import numpy as np
 
 from jaxgen import inputs, judging, metrics, platform, shares
 from jaxgen.classify import log_posterior
-from jaxgen.estimator import GenerativeEstimator, estimate_program
+from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit
 from jaxgen.folds import Rows, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
+from jaxgen.programs import estimate_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,93 @@
+"""What is compiled for a generative estimator: its statistics, their merge, and the classifier that they give.
+
+The fold over blocks, labels and weights, the class prior, and whether all is finite, once for all families.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxgen import blocks, inputs, platform
+from jaxgen.classify import Classifier, log_prior
+from jaxgen.labels import rows_are_valid
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import working_dtype
+from jaxgen.sparse import SparseRows
+from jaxgen.total import Total, all_leaves
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from jaxgen.density import D
+    from jaxgen.estimator import GenerativeEstimator, S
+    from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
+
+# Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
+_MOST_ROWS = 2**20
+
+
+@partial(jax.jit, static_argnames=("block_size", "tuning"))
+def statistics_program(
+    structure: GenerativeEstimator[S, D],
+    x: Array,
+    labels: Labels,
+    absent: Array | None,
+    *,
+    given: D | None = None,
+    block_size: int | None,
+    tuning: Tuning | None,
+) -> tuple[S, Array]:
+    """The statistics of rows, of which the first are `absent` if any is; and whether any is not finite."""
+    dtype = working_dtype(x.dtype)
+    domain = structure.domain
+    given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
+
+    def fold(x: Any, labels: Labels, absent: Array | None, given: D | None, *, tuning: Tuning) -> Any:
+        def summarise(position: Array, x: Any, labels: Labels) -> Any:
+            x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
+            if absent is not None:
+                labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
+            x, labels, valid = inputs.blank_absent(x, labels, domain)
+            partly = isinstance(x, PartialRows)
+            statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
+            return _poisoned(statistics, ~(valid & rows_are_valid(labels)))
+
+        if isinstance(x, SparseRows):
+            entries = x.reading(tuning.window).inside()
+            return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
+        width = max(x.shape[1], labels.num_classes, getattr(given, "marginal_width", 0))
+        rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
+        default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
+        block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
+        return blocks.fold(summarise, x, labels, block=block)
+
+    statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
+    bad = ~all_leaves(jnp.isfinite, statistics)
+    return _poisoned(statistics, bad), bad
+
+
+def _poisoned(statistics: Any, bad: Array) -> Any:
+    """The statistics with class weights of NaN where they are bad, which no merge undoes and every caller can see."""
+    weight = statistics.class_weight
+    return dataclasses.replace(statistics, class_weight=Total(jnp.where(bad, jnp.nan, weight.high), weight.low))
+
+
+@jax.jit
+def merge_program(a: S, b: S) -> S:
+    """The merge of two statistics, compiled."""
+    return a.merge(b)
+
+
+@jax.jit
+def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
+    """The classifier, and whether any of its leaves is NaN or +∞."""
+    classifier = Classifier(
+        log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
+    )
+    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)
