@@ -60,7 +60,8 @@ class HardLabels:
         weight = None if self.weight is None else jnp.asarray(self.weight).astype(dtype)
         if not self.checked:
             exists = (index >= 0) & (index < self.num_classes)
-            index = jnp.where(exists, index, self.num_classes + 1)
+            # With a weight, which is NaN then, an impossible label need not say so itself.
+            index = jnp.where(exists, index, self.num_classes + (weight is None))
             weight = None if weight is None else jnp.where((exists & (weight > 0)) | (weight == 0), weight, jnp.nan)
         index = index.astype(jnp.int32)
         return HardLabels(index, weight, self.num_classes, self.checked, tuning, np.dtype(dtype))
