@@ -1,13 +1,13 @@
 """What the rows of each class of a concrete sparse matrix add up to, on a CPU: by scipy's loops, on every core.
 
-A sum over rows is a vector with an entry for each feature, and is quick while that stays in a cache. So rows of one
-class are put side by side and summed, one class after the other; or, where most rows are of most classes, as of two
-classes or of soft labels, pieces of rows are read where they lie and summed for each class while they are in a cache.
+A sum is quick while what it adds to stays in a cache. Where the table of all classes does, rows are read where they
+lie, each entry added in the place of its class. Where most rows are of most classes, as with soft labels of two, they
+are read where they lie once for each class. Otherwise rows of one class are put side by side and summed.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ from jaxgen.numerics import working_dtype
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jaxgen.compressed import CompressedRows
     from jaxgen.inputs import Domain
@@ -32,6 +32,8 @@ _STRETCH = 2**16
 _MOST_MASS = 2.0**24
 # Rows are read where they lie while they are summed at most so many times as often as they have a class.
 _MOST_IN_VAIN = 2.5
+# Cells of a table that entries of all classes are added to in turn.
+_MOST_CELLS = 2**22
 
 
 class Sums(NamedTuple):
@@ -54,101 +56,129 @@ class _Part(NamedTuple):
     Attributes:
         rows: their numbers, in order; a range where they are read where they lie.
         classes: the classes.
-        weights: of the rows in each of these.
+        weights: of the rows in each of these; or one, in the class that each row has.
+        index: the class of each row, where it has one of several.
     """
 
     rows: np.ndarray | range
     classes: range
     weights: list[np.ndarray]
+    index: np.ndarray | None = None
 
-    def part(self, first: int, last: int) -> _Part:
-        """Some of the rows."""
-        return _Part(self.rows[first:last], self.classes, [weight[first:last] for weight in self.weights])
+    @property
+    def class_weight(self) -> np.ndarray:
+        """The weight of these rows in each of the classes."""
+        if self.index is not None:
+            (weight,) = self.weights
+            each = None if np.all(weight == 1) else weight  # to count takes a sixth of the time
+            return np.bincount(self.index, each, minlength=len(self.classes))
+        return np.array([weight.sum(dtype=np.float64) for weight in self.weights])
+
+    def cut(self, fewest: int) -> list[_Part]:
+        """Parts of so many rows at least, one after the other."""
+        count = max(len(self.rows) // fewest, 1)
+        bounds = [len(self.rows) * i // count for i in range(count + 1)]
+        return [
+            _Part(
+                self.rows[first:last],
+                self.classes,
+                [weight[first:last] for weight in self.weights],
+                None if self.index is None else self.index[first:last],
+            )
+            for first, last in pairwise(bounds)
+        ]
+
+    def products(self, block: CompressedRows) -> Iterator[tuple[np.ndarray, float]]:
+        """The sums of these rows, one with each of the weights, and a bound of each."""
+        columns = block.transposed() if self.index is None else block.by_class(self.index, len(self.classes))
+        return (_product(columns, weight) for weight in self.weights)
 
 
 def class_sums(
     x: CompressedRows, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, entries: int
 ) -> Sums:
     """The sums of features by class, in the working dtype, from pieces of about so many entries."""
-    n, d = x.shape
-    dtype = working_dtype(x.dtype)
+    (n, d), dtype = x.shape, working_dtype(x.dtype)
     each = max(x.num_entries, 1) / n
-    most_rows = max(int(entries / each), 1)
-    members, everyone = _members(labels, dtype)
-    # A sum takes a row of the table, so that a part must be worth that: twice as many entries as the row has.
-    parts = _deal(members, n, everyone=everyone, fewest=max(most_rows, int(2 * d / each)))
-    starts = np.cumsum([0, *(len(part.classes) for part in parts)])
-    high = shares.aligned((starts[-1], d), dtype)
-    low = shares.aligned((starts[-1], d), dtype, zero=True)
-    sums = [_Sum(*limbs) for limbs in zip(high, low, strict=True)]
+
+    def fewest(classes: int) -> int:
+        """Rows that are worth a sum for so many classes: with twice as many entries as it has cells."""
+        return max(int(max(entries, 2 * classes * d) / each), 1)
+
+    def are_enough(classes: int) -> bool:
+        return classes * d <= _MOST_CELLS and n >= shares.cores() * fewest(classes)
+
+    whole = _whole(labels, n, dtype, are_enough)
+    most_rows = fewest(len(whole[0].classes) // len(whole[0].weights))
+    cuts = shares.cores() if len(whole) == 1 else 2 * shares.cores()
+    share = max(sum(len(part.rows) for part in whole) // cuts, most_rows)
+    # The sums of the first parts are in the places of their classes, and those of the others behind them.
+    firsts, others = zip(*((first, rest) for first, *rest in (part.cut(share) for part in whole)), strict=True)
+    parts = [*firsts, *chain(*others)]
+    tables = np.cumsum([len(part.classes) for part in parts])
+    high = shares.aligned((tables[-1], d), dtype)
+    low = shares.aligned((tables[-1], d), dtype, zero=True)
+    sums = [
+        [_Sum(*limbs) for limbs in zip(*(table.reshape(len(part.weights), -1) for table in pair), strict=True)]
+        for part, *pair in zip(parts, np.split(high, tables[:-1]), np.split(low, tables[:-1]), strict=True)
+    ]
 
     def add_up(i: int) -> bool:
         bad = False
-        for first in range(0, max(len(parts[i].rows), 1), most_rows):
-            piece = parts[i].part(first, first + most_rows)
+        for piece in parts[i].cut(most_rows):
             block = x.at(piece.rows)
             if block.dtype.kind == "f":
                 block = block.astype(dtype)
             bad |= not domain.holds(block.values)
-            columns = features(block).transposed()
-            for k, weight in enumerate(piece.weights, starts[i]):
-                sums[k].add(*_product(columns, weight))
+            for total, (values, largest) in zip(sums[i], piece.products(features(block)), strict=True):
+                total.add(values, largest)
         return bad
 
     bad = any(shares.over(add_up, range(len(parts))))
-    # The first sum of each class is in its place, and the others behind them.
-    for i, k in list(enumerate(k for part in parts for k in part.classes))[len(members) :]:
-        sums[k].merge(sums[i])
-    high, low = high[: len(members)], low[: len(members)]
+    place = {part.classes.start: i for i, part in enumerate(firsts)}
+    for part, mine in zip(parts[len(firsts) :], sums[len(firsts) :], strict=True):
+        for total, other in zip(sums[place[part.classes.start]], mine, strict=True):
+            total.merge(other)
+    high, low = high[: labels.num_classes], low[: labels.num_classes]
     bad |= not high.max() < np.inf
-    weight = np.zeros((2, len(members)), dtype)
-    _Sum(*weight).add(np.array([mine.sum(dtype=np.float64) for _, mine in members]))
+    weight = np.zeros((2, labels.num_classes), dtype)
+    _Sum(*weight).add(np.concatenate([part.class_weight for part in whole]))
     high, low = jax.device_put((high, low))
     return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
 
 
-def _members(labels: Labels, dtype: np.dtype) -> tuple[list[tuple[np.ndarray, np.ndarray]], bool]:
-    """The rows of each class and their weights, in `dtype` where each is 1; and whether every row is of a class.
+def _whole(labels: Labels, n: int, dtype: np.dtype, are_enough: Callable[[int], bool]) -> list[_Part]:
+    """All rows: in one part where they are read where they lie, else a part for each class.
 
-    A row of weight 0 is of none, whatever it holds.
+    A row of weight 0 is of no class, whatever it holds. Weights are in `dtype` where each is 1, else in float64.
+    `are_enough` says whether the rows are worth sums for so many classes at once.
     """
     weight = None if labels.weight is None else np.asarray(labels.weight, np.float64)
-    if not isinstance(labels, HardLabels):
-        share = np.asarray(labels.responsibilities, np.float64)
-        if weight is not None:
-            counts = (share > 0) & (weight[:, None] > 0)
-            share = np.multiply(share, weight[:, None], where=counts, out=np.zeros_like(share))
-        rows = [np.flatnonzero(column).astype(np.int32) for column in share.T]
-        members = [(mine, share[mine, k]) for k, mine in enumerate(rows)]
-        return members, bool(np.all(np.any(share > 0, axis=1)))
-    index = np.asarray(labels.index)
-    present = None if weight is None or np.all(weight > 0) else np.flatnonzero(weight > 0)
-    index = index if present is None else index[present]
-    # A sort of small integers counts them.
-    order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
-    bounds = np.searchsorted(index[order], np.arange(labels.num_classes + 1))
-    rows = order if present is None else present[order]
-    each = np.ones(len(rows), dtype) if weight is None else weight[rows]
-    return [(rows[first:last], each[first:last]) for first, last in pairwise(bounds)], present is None
-
-
-def _deal(members: list[tuple[np.ndarray, np.ndarray]], n: int, *, everyone: bool, fewest: int) -> list[_Part]:
-    """The rows of each class in parts of at most half a core's share; or all rows where they lie, a part for each core.
-
-    A part of `fewest` rows is worth its sums.
-    """
-    total = sum(len(rows) for rows, _ in members)
-    if everyone and len(members) * n <= _MOST_IN_VAIN * total and n >= shares.cores() * fewest:
-        weights = [np.zeros(n, weight.dtype) for _, weight in members]
-        for mine, (rows, weight) in zip(weights, members, strict=True):
-            mine[rows] = weight
-        whole, cuts = [_Part(range(n), range(len(members)), weights)], shares.cores()
-    else:
-        whole = [_Part(rows, range(k, k + 1), [weight]) for k, (rows, weight) in enumerate(members)]
-        cuts = 2 * shares.cores()
-    share = max(-(-sum(len(part.rows) for part in whole) // cuts), fewest)
-    others = [part.part(i, i + share) for part in whole for i in range(share, len(part.rows), share)]
-    return [part.part(0, share) for part in whole] + others
+    classes = range(labels.num_classes)
+    if isinstance(labels, HardLabels):
+        index, rows = np.asarray(labels.index), np.arange(n, dtype=np.int32)
+        each = np.ones(n, dtype) if weight is None else weight
+        if weight is not None and not np.all(weight > 0):
+            rows = np.flatnonzero(weight > 0)
+            index, each = index[rows], each[rows]
+        elif are_enough(labels.num_classes):
+            return [_Part(range(n), classes, [each], index)]
+        # A sort of small integers counts them.
+        order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
+        bounds = np.searchsorted(index[order], np.arange(labels.num_classes + 1))
+        return [
+            _Part(rows[order[first:last]], classes[k : k + 1], [each[order[first:last]]])
+            for k, (first, last) in enumerate(pairwise(bounds))
+        ]
+    share = np.asarray(labels.responsibilities, np.float64)
+    if weight is not None:
+        counts = (share > 0) & (weight[:, None] > 0)
+        share = np.multiply(share, weight[:, None], where=counts, out=np.zeros_like(share))
+    present = share > 0
+    if np.all(np.any(present, axis=1)) and share.size <= _MOST_IN_VAIN * present.sum() and are_enough(1):
+        return [_Part(range(n), classes, list(np.ascontiguousarray(share.T)))]
+    members = [np.flatnonzero(column).astype(np.int32) for column in present.T]
+    return [_Part(mine, classes[k : k + 1], [share[mine, k]]) for k, mine in enumerate(members)]
 
 
 def _product(columns: Any, weight: np.ndarray) -> tuple[np.ndarray, float]:
@@ -159,7 +189,7 @@ def _product(columns: Any, weight: np.ndarray) -> tuple[np.ndarray, float]:
     total = columns @ weight
     if total.dtype == np.float32:
         largest = float(total.max())
-        if largest < _MOST_MASS and (total == np.rint(total)).all():
+        if largest < _MOST_MASS and all((part == np.rint(part)).all() for part in _stretches(total)):
             return total, largest
         total = columns @ weight.astype(np.float64)
     return total, np.inf
@@ -193,13 +223,15 @@ class _Sum:
             self.add(other.low)
 
     def _add_to_limbs(self, values: np.ndarray, *, begun: bool) -> None:
-        # A stretch at a time: numbers between the steps stay in a cache, and take no memory beside the sum.
-        for first in range(0, len(values), _STRETCH):
-            place = slice(first, first + _STRETCH)
-            total = values[place]
+        for total, high, low in zip(_stretches(values), _stretches(self.high), _stretches(self.low), strict=True):
             with np.errstate(over="ignore", invalid="ignore"):
                 if begun:
-                    total = total.astype(np.float64) + self.high[place] + self.low[place]
-                self.high[place] = total
-                if total.dtype != self.high.dtype:
-                    self.low[place] = total - self.high[place]
+                    total = total.astype(np.float64) + high + low
+                high[:] = total
+                if total.dtype != high.dtype:
+                    low[:] = total - high
+
+
+def _stretches(values: np.ndarray) -> list[np.ndarray]:
+    """A line in stretches: numbers between the steps stay in a cache, and take no memory beside the line."""
+    return [values[first : first + _STRETCH] for first in range(0, len(values), _STRETCH)]

@@ -122,6 +122,17 @@ class CompressedRows:
         n, d = self.shape
         return _holding(csc_matrix, (d, n), self.matrix.data, self.matrix.indices, self.matrix.indptr)
 
+    def by_class(self, index: np.ndarray, num_classes: int) -> Any:
+        """Its rows for columns of length K·d, each in the places of its class."""
+        from scipy.sparse import csc_matrix
+
+        n, d = self.shape
+        starts = self.matrix.indptr
+        dtype = np.result_type(self.columns, np.min_scalar_type(-num_classes * d))
+        places = np.repeat(index.astype(dtype) * dtype.type(d), np.diff(starts))
+        places += self.columns
+        return _holding(csc_matrix, (num_classes * d, n), self.values, places, starts)
+
     def _slice(self, rows: slice) -> CompressedRows:
         """Some rows where they lie, whose columns can be trusted."""
         starts = self.matrix.indptr[rows.start : rows.stop + 1]

@@ -52,8 +52,10 @@ class Domain:
 
     def holds(self, values: np.ndarray) -> bool:
         """Whether all of them are inside."""
-        if self.convex and values.size:  # in half the time; NaN is the least and the largest
-            values = np.array([values.min(), values.max()])
+        if values.size:  # a look at each takes longer; NaN is the least and the largest
+            ends = np.array([values.min(), values.max()])
+            if self.convex or ends[0] == ends[1]:
+                values = ends
         return bool(np.all(self.contains(values)))
 
 

@@ -7,8 +7,10 @@ A trace has one share, and so has an accelerator.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,7 +22,7 @@ import numpy as np
 from jaxgen import platform
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from jax import Array
 
@@ -152,16 +154,42 @@ def over(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
 
 
 def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-    # A thread that waited for others of the pool could wait for itself. JAX's settings belong to a thread: one that was
-    # changed here by a context manager is not known to the others.
-    if len(items) == 1 or _inside.get() or _threads().submit(_settings).result() != _settings():
+    """The results in order, by the calling thread and one of the pool for each further core.
+
+    A caller that only waited would leave its core to a thread that the system has put beside another on the next core.
+    """
+    if len(items) == 1 or _inside.get():  # threads of the pool do not wait for each other
         return map(function, items)
+    return _shared(function, items)
 
-    def run(context: Context, item: Any) -> Any:
-        context.run(_inside.set, True)  # noqa: FBT003
-        return context.run(lambda: jax.block_until_ready(function(item)))
 
-    return _threads().map(run, [copy_context() for _ in items], items)
+def _shared(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    futures = [Future() for _ in items]
+    waiting = deque(zip(futures, items, strict=True))
+
+    def work(until: Future[Any] | None = None) -> None:
+        _inside.set(True)
+        while waiting and not (until and until.done()):
+            with contextlib.suppress(IndexError):  # another thread was faster
+                future, item = waiting.popleft()
+                try:
+                    future.set_result(jax.block_until_ready(function(item)))
+                except BaseException as error:
+                    future.set_exception(error)
+
+    def help_out(context: Context, settings: tuple[Any, ...]) -> None:
+        # JAX's settings belong to a thread: this one does not know what a context manager changed in another.
+        if _settings() == settings:
+            context.run(work)
+
+    for _ in range(min(cores(), len(items)) - 1):
+        _threads().submit(help_out, copy_context(), _settings())
+    try:
+        for future in futures:
+            copy_context().run(work, future)
+            yield future.result()
+    finally:
+        waiting.clear()
 
 
 def _settings() -> tuple[Any, ...]:
