@@ -57,21 +57,21 @@ class _Part(NamedTuple):
         rows: their numbers, in order; a range where they are read where they lie.
         classes: the classes.
         weights: of the rows in each of these; or one, in the class that each row has.
-        index: the class of each row, where it has one of several.
+        label: the class of each row, where it has one of several.
     """
 
     rows: np.ndarray | range
     classes: range
     weights: list[np.ndarray]
-    index: np.ndarray | None = None
+    label: np.ndarray | None = None
 
     @property
     def class_weight(self) -> np.ndarray:
         """The weight of these rows in each of the classes."""
-        if self.index is not None:
+        if self.label is not None:
             (weight,) = self.weights
             each = None if np.all(weight == 1) else weight  # to count takes a sixth of the time
-            return np.bincount(self.index, each, minlength=len(self.classes))
+            return np.bincount(self.label, each, minlength=len(self.classes))
         return np.array([weight.sum(dtype=np.float64) for weight in self.weights])
 
     def cut(self, fewest: int) -> list[_Part]:
@@ -83,14 +83,14 @@ class _Part(NamedTuple):
                 self.rows[first:last],
                 self.classes,
                 [weight[first:last] for weight in self.weights],
-                None if self.index is None else self.index[first:last],
+                None if self.label is None else self.label[first:last],
             )
             for first, last in pairwise(bounds)
         ]
 
     def products(self, block: CompressedRows) -> Iterator[tuple[np.ndarray, float]]:
         """The sums of these rows, one with each of the weights, and a bound of each."""
-        columns = block.transposed() if self.index is None else block.by_class(self.index, len(self.classes))
+        columns = block.transposed() if self.label is None else block.by_class(self.label, len(self.classes))
         return (_product(columns, weight) for weight in self.weights)
 
 

@@ -1,6 +1,8 @@
 """The fold over blocks of rows."""
 
 import dataclasses
+import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 
@@ -134,3 +136,40 @@ def test_scores_of_many_rows_equal_those_of_few(shared):
     for start in (0, 87_000, 299_000):
         few = jg.log_posterior(c, x[start : start + 1000])
         np.testing.assert_allclose(posterior[start : start + 1000], few, atol=1e-5)
+
+
+def test_a_caller_works_beside_the_threads_of_the_pool(monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    together = threading.Barrier(2, timeout=60)
+
+    def who(item):
+        together.wait()
+        return item, threading.get_ident()
+
+    results = shares.over(who, range(6))
+    assert [item for item, _ in results] == list(range(6))
+    workers = {worker for _, worker in results}
+    assert len(workers) == 2
+    assert threading.get_ident() in workers
+
+
+def test_what_a_context_manager_changed_holds_for_every_share(monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    with jax.enable_x64(False):
+        kinds = shares.over(lambda value: jnp.asarray(value).dtype, np.arange(20.0))
+    assert set(kinds) == {np.dtype(np.float32)}
+
+
+def test_the_error_of_a_share_reaches_the_caller_and_ends_the_work(monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    done = []
+
+    def fail_at_three(item):
+        if item == 3:
+            raise ValueError("share 3")
+        time.sleep(0.001)
+        done.append(item)
+
+    with pytest.raises(ValueError, match="share 3"):
+        shares.over(fail_at_three, range(1_000))
+    assert len(done) < 999

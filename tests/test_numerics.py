@@ -7,7 +7,7 @@ import pytest
 from jax.test_util import check_grads
 
 from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, inverse_factor, safe_divide, safe_log, working_dtype
-from jaxgen.total import Total
+from jaxgen.total import Total, all_leaves
 
 
 def test_total_is_exact_in_any_order_of_merging():
@@ -109,3 +109,21 @@ def test_inverse_factor_whitens():
 )  # fmt: skip
 def test_working_dtype_with_x64_on(given, expected):
     assert working_dtype(jnp.dtype(given)) == expected
+
+
+@pytest.mark.parametrize("size", [3, 70_000])
+@pytest.mark.parametrize("place", [0, -1])
+def test_one_bad_number_among_many_is_seen(size, place):
+    largest = np.finfo(np.float32).max
+    for value, finite, below in [
+        (largest, True, True),
+        (-largest, True, True),
+        (-np.inf, False, True),
+        (np.inf, False, False),
+        (np.nan, False, False),
+    ]:
+        numbers = np.full((size, 2), -largest if value < 0 else largest, np.float32)
+        numbers[place, 1] = value
+        tree = {"a": jnp.asarray(numbers), "b": Total.of(jnp.asarray(numbers[:, 0])), "c": jnp.float32(0)}
+        assert all_leaves(jnp.isfinite, tree) == finite
+        assert all_leaves(lambda number: number < jnp.inf, tree) == below
