@@ -197,7 +197,7 @@ def _score_dense(
     def block(x: Any) -> tuple[Array, Array]:
         result, witness = (_in_quick_form if one_pass else _as_it_is)(function, c, x.astype(dtype))
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
-        return result, ~jnp.all(jnp.isfinite(witness)) if c.domain.shows else jnp.ones((), bool)
+        return result, ~jnp.isfinite(jnp.sum(witness)) if c.domain.shows else jnp.ones((), bool)
 
     def outside(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)
