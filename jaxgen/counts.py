@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import blocks, inputs
+from jaxgen import blocks, class_tables, inputs
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
+    from jaxgen.classify import Classifier
     from jaxgen.compressed import CompressedRows
     from jaxgen.labels import Labels
 
@@ -111,6 +112,12 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The statistics of compressed rows, and whether a value is bad."""
         sums = class_sums(x, labels, self.features, self.domain, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
+
+    def estimated(self, statistics: Counts) -> tuple[Classifier[D], Any]:
+        """The classifier, and whether any of its leaves is NaN or +∞: a few classes at a time where they are large."""
+        if class_tables.is_large(self, statistics):
+            return class_tables.estimate(self, statistics)
+        return super().estimated(statistics)
 
     def pseudo_count(self, name: str, like: Float[Array, "classes d"]) -> Float[Array, "classes_or_1 d_or_1"]:
         """A hyperparameter of this name, to be added to a table like the counts; NaN where it is negative."""

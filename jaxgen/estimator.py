@@ -229,11 +229,15 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check_statistics(statistics)
-        classifier, bad = estimate_program(self, statistics)
+        classifier, bad = self.estimated(statistics)
         if not inputs.is_traced(bad) and bad:
             raise_for_nan(statistics)
             raise ValueError(self.explain(classifier.density))
         return classifier
+
+    def estimated(self, statistics: S) -> tuple[Classifier[D], Any]:
+        """The classifier of statistics that were checked, and whether any of its leaves is NaN or +∞."""
+        return estimate_program(self, statistics)
 
     def check_statistics(self, statistics: Any) -> None:
         """Raise for hyperparameters that are out of range, and for statistics of another kind."""

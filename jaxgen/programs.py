@@ -87,7 +87,6 @@ def merge_program(a: S, b: S) -> S:
 @jax.jit
 def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
     """The classifier, and whether any of its leaves is NaN or +∞."""
-    classifier = Classifier(
-        log_prior(statistics.class_weight.value, estimator.prior_alpha), estimator.density(statistics)
-    )
+    prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
+    classifier = Classifier(prior, estimator.density(statistics))
     return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)

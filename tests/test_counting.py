@@ -11,6 +11,7 @@ import pytest
 from sklearn.naive_bayes import BernoulliNB, MultinomialNB
 
 import jaxgen as jg
+from jaxgen import class_tables
 
 K, D = 3, 5
 ALPHAS = [Fraction(0), Fraction(1), Fraction(1, 3)]
@@ -33,6 +34,21 @@ def times(count, log_probability):
     return count * log_probability if count else 0.0
 
 
+@pytest.fixture(params=[False, True], ids=["whole", "two classes at a time"])
+def tables(request, monkeypatch):
+    """Tables are estimated as a whole, or a few classes at a time, as large ones are."""
+    if not request.param:
+        yield
+        return
+    in_pieces, pieces = class_tables.estimate, []
+    monkeypatch.setattr(class_tables, "_FEWEST_CELLS", 1)
+    monkeypatch.setattr(class_tables, "_CELLS", 2 * D)
+    monkeypatch.setattr(class_tables, "estimate", lambda *given: pieces.append(given) or in_pieces(*given))
+    yield
+    assert pieces
+
+
+@pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_bernoulli_equals_exact_fractions(alpha):
     estimator = jg.BernoulliNB(alpha=float(alpha), prior_alpha=float(alpha))
@@ -49,6 +65,7 @@ def test_bernoulli_equals_exact_fractions(alpha):
             np.testing.assert_allclose(jg.log_likelihood(c, np.array(point))[k], expected, atol=1e-10)
 
 
+@pytest.mark.usefixtures("tables")
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_multinomial_equals_exact_fractions(alpha):
     estimator = jg.MultinomialNB(alpha=float(alpha))
@@ -141,6 +158,13 @@ def test_parameters_of_a_class_without_data_are_the_limit_of_no_smoothing():
         multinomial = jg.fit(jg.MultinomialNB(alpha=alpha), x, y, num_classes=K + 1)
         np.testing.assert_allclose(np.exp(bernoulli.density.log_present[K]), 0.5)
         np.testing.assert_allclose(np.exp(multinomial.density.log_probability[K]), 1 / D)
+
+
+@pytest.mark.usefixtures("tables")
+def test_statistics_that_are_bad_are_refused_in_tables_of_any_size():
+    bad = jax.jit(lambda x: jg.BernoulliNB().statistics(x, np.arange(4) % 2, num_classes=2))(np.full((4, D), 0.5))
+    with pytest.raises(ValueError, match="the statistics hold NaN"):
+        jg.estimate(jg.BernoulliNB(), bad)
 
 
 def test_counter_passes_two_to_the_25_in_float32():
