@@ -11,36 +11,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, PercentFormatter
 from rich import box
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from scipy.special import ndtr
 
-from benchmarks import simulations
+from benchmarks import efron, misfits
+from benchmarks.efficiency_pictures import draw_efficiency, draw_misfits, round_to
+from benchmarks.efron import FEATURES, Normals
 from benchmarks.records import (
-    INK,
-    MUTED,
-    OURS,
-    PEER,
-    WARM,
     describe,
-    figure,
-    plain,
     save_json,
-    save_picture,
     wide_console,
 )
-from benchmarks.simulations import FEATURES, Normals
 from benchmarks.timing import environment
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from matplotlib.axes import Axes
-
-COLOURS = (OURS, PEER, WARM)
-MARKERS = ("o", "s", "D")
 
 
 @dataclass(frozen=True)
@@ -82,26 +68,26 @@ def run(out: Path, *, quick: bool = False) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     started = time.perf_counter()
     with Progress(*columns, console=console, transient=True) as progress:
-        efron = simulations.efron(cases, sizes.rows, sizes.replications, progress)
+        simulated = efron.simulate(cases, sizes.rows, sizes.replications, progress)
         between = time.perf_counter()
-        misfits = simulations.learning_curves(sizes.plan, sizes.test_rows, progress)
+        curves = misfits.learning_curves(sizes.plan, sizes.test_rows, progress)
     ended = time.perf_counter()
     record: dict[str, Any] = {
         "environment": environment(),
         "features": FEATURES,
         "test_rows": sizes.test_rows,
-        "penalties": dict(zip(simulations.RULES[1:], simulations.PENALTIES, strict=True)),
+        "penalties": dict(zip(misfits.RULES[1:], misfits.PENALTIES, strict=True)),
         "seconds": {"efron": between - started, "misfits": ended - between},
-        "efron": efron,
-        "misfits": misfits,
+        "efron": simulated,
+        "misfits": curves,
     }
-    console.print(_efron_table(efron))
-    console.print(_agreement(efron), highlight=False)
-    console.print(_misfit_table(misfits))
+    console.print(_efron_table(simulated))
+    console.print(_agreement(simulated), highlight=False)
+    console.print(_misfit_table(curves))
     console.print(
         f"Errors are those on the same {sizes.test_rows:,} rows, given the true posterior there; 'logistic' has l2 = "
-        f"{simulations.PENALTIES[0]:g}, for the sake of separable samples.\n"
-        + "\n".join(map(verdict, misfits))
+        f"{misfits.PENALTIES[0]:g}, for the sake of separable samples.\n"
+        + "\n".join(map(verdict, curves))
         + f"\n{describe(record['environment'])}",
         highlight=False,
     )
@@ -155,7 +141,7 @@ def _agreement(records: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + (f"\n{unfinished} cases have fits that did not converge." if unfinished else "")
 
 
-def _misfit_table(misfits: list[dict[str, Any]]) -> Table:
+def _misfit_table(curves: list[dict[str, Any]]) -> Table:
     table = _empty("Error against training rows, where the generative model is wrong (z > 0: logistic is better)")
     for header in (
         "truth",
@@ -171,10 +157,10 @@ def _misfit_table(misfits: list[dict[str, Any]]) -> Table:
         "z",
     ):
         table.add_column(header, justify="left" if header == "truth" else "right", no_wrap=True)
-    for misfit in misfits:
+    for misfit in curves:
         for i, point in enumerate(misfit["sizes"]):
             cells = []
-            for rule in simulations.RULES:
+            for rule in misfits.RULES:
                 found = point[rule]
                 cells += [f"{found['mean']:.4f}", f"{found['error']:.4f}"]
                 cells += [f"{found['z']:+.1f}"] if "z" in found else []
@@ -200,146 +186,3 @@ def verdict(misfit: dict[str, Any]) -> str:
             met = "was so from the start" if crossing is None else f"the errors meet at about {round_to(crossing):,}"
             parts.append(f"{name} is ahead from {found['rows']:,} rows on ({met})")
     return f"{misfit['name']} ({misfit['wrong']}): " + "; ".join(parts) + "."
-
-
-def round_to(value: float) -> int:
-    """To two digits."""
-    return int(float(f"{value:.2g}"))
-
-
-def draw_efficiency(record: dict[str, Any], path: Path) -> None:
-    """Efron's curves with the simulated points on them, and what is between the two."""
-    picture = figure(9.2, 7.2, left=0.95, right=0.3, bottom=0.75, top=1.25)
-    upper, lower = picture.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": (3.1, 1), "hspace": 0.13})
-    records = record["efron"]
-    priors = list(dict.fromkeys(r["prior"] for r in records))
-    distances = sorted({r["distance"] for r in records})
-    grid = np.linspace(max(0.05, distances[0] - 0.25), distances[-1] + 0.1, 120)
-    for i, (prior, colour, marker) in enumerate(zip(priors, COLOURS, MARKERS, strict=False)):
-        curve = [Normals(float(distance), prior).efficiency() for distance in grid]
-        upper.plot(grid, curve, color=colour, linewidth=1.6)
-        label = f"classes {100 * prior:.0f} : {100 * (1 - prior):.0f}"
-        upper.plot([], [], color=colour, linewidth=1.6, marker=marker, markersize=5.5, label=label)
-        chosen = [r for r in records if r["prior"] == prior]
-        x = np.array([r["distance"] for r in chosen])
-        found, error, theory = (np.array([r["angle"][name] for r in chosen]) for name in ("ratio", "error", "theory"))
-        style: dict[str, Any] = {"fmt": marker, "color": colour, "capsize": 2.5, "elinewidth": 1.3}
-        upper.errorbar(x, found, 2 * error, markersize=5.5, **style)
-        shift = 0.06 * (i - (len(priors) - 1) / 2)
-        lower.errorbar(x + shift, found / theory - 1, 2 * error / theory, markersize=4, **style)
-    last = [r for r in records if r["prior"] == priors[0]][-1]
-    upper.annotate(
-        f"{last['angle']['theory']:.0%}: LDA is as good with {1000 * last['angle']['theory']:.0f} rows\n"
-        "as logistic regression with 1,000",
-        (last["distance"], last["angle"]["theory"]),
-        xytext=(0, 110),
-        textcoords="offset points",
-        fontsize=9,
-        color=INK,
-        ha="right",
-        arrowprops={"arrowstyle": "-", "color": MUTED, "linewidth": 1, "relpos": (1, 0), "shrinkB": 5},
-    )
-    upper.axhline(1, color=MUTED, linewidth=1)
-    upper.text(grid[-1], 1.012, "as good as LDA", fontsize=8.5, color=MUTED, ha="right", va="bottom")
-    lower.axhline(0, color=MUTED, linewidth=1)
-    upper.set_ylim(0, 1.08)
-    upper.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    lower.yaxis.set_major_formatter(FuncFormatter(_signed_percent))
-    upper.set_ylabel("efficiency of logistic regression", fontsize=9.5)
-    lower.set_ylabel("simulated /\nintegral − 1", fontsize=9)
-    picture.align_ylabels([upper, lower])
-    lower.set_xticks(distances, [f"{d:g}\n{_percent(float(ndtr(-d / 2)))}" for d in distances])
-    lower.set_xlabel("distance Δ between the classes, and the least possible error there at 50 : 50", fontsize=9.5)
-    for panel in (upper, lower):
-        panel.grid(axis="y", color="#e4e4e4", linewidth=0.8)
-        plain(panel)
-    upper.tick_params(axis="x", length=0)
-    upper.legend(fontsize=9, frameon=False, loc="lower left", labelspacing=0.35)
-    _head(
-        picture,
-        "Where the classes are normal, logistic regression needs more rows than LDA",
-        "Efficiency e: with e · n rows LDA finds the angle of the boundary as well as logistic regression with n.\n"
-        f"Lines: Efron's integral (1975). Points: jaxgen's fits of both to {records[0]['replications']} samples of "
-        f"{records[0]['rows']:,} rows, ± 2 standard errors.",
-    )
-    save_picture(picture, path)
-
-
-def _percent(share: float) -> str:
-    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
-
-
-def _signed_percent(share: float, _position: Any = None) -> str:
-    return f"{100 * share:+g}%".replace("-", "−") if share else "0%"
-
-
-def _head(picture: Any, title: str, text: str) -> None:
-    height = picture.get_figheight()
-    picture.text(0.012, 1 - 0.32 / height, title, fontsize=12.5, color=INK, va="center")
-    picture.text(0.012, 1 - 0.5 / height, text, fontsize=8.5, color="#555555", va="top", linespacing=1.4)
-
-
-def draw_misfits(record: dict[str, Any], path: Path) -> None:
-    """A panel for each truth: how far both errors are above Bayes' against the training rows, and where they meet."""
-    misfits = record["misfits"]
-    picture = figure(13, 5.9, left=0.9, right=0.25, bottom=1.15, top=1.5)
-    panels = picture.subplots(1, len(misfits), sharey=True)
-    for panel, misfit in zip(panels, misfits, strict=True):
-        _draw_misfit(panel, misfit)
-    panels[0].set_ylabel("error above the Bayes error,\npercentage points (log scale from 0.1 up)", fontsize=9.5)
-    handles, labels = panels[0].get_legend_handles_labels()
-    picture.legend(handles, labels, fontsize=9, frameon=False, loc="lower left", ncols=4, bbox_to_anchor=(0.005, 0.0))
-    replications = [point["replications"] for misfit in misfits for point in misfit["sizes"]]
-    _head(
-        picture,
-        "Where the generative model is wrong, logistic regression overtakes it",
-        f"Two classes, 50 : 50, ten features. All models are fitted to the same samples, {min(replications)} or more "
-        "of each size; bands are ± 2 standard errors.",
-    )
-    save_picture(picture, path)
-
-
-def _draw_misfit(panel: Axes, misfit: dict[str, Any]) -> None:
-    sizes = [point["rows"] for point in misfit["sizes"]]
-    lines = (
-        ("generative", OURS, "-", "o", "generative model: LDA, diagonal LDA in the third panel"),
-        ("logistic", PEER, "-", "s", "logistic regression, no penalty"),
-        ("penalised", PEER, ":", None, "logistic regression, l2 = 1"),
-    )
-    for rule, colour, style, marker, label in lines:
-        mean, error = (np.array([point[rule][name] for point in misfit["sizes"]]) for name in ("mean", "error"))
-        mean = mean - misfit["bayes_error"]
-        panel.plot(sizes, mean, style, color=colour, marker=marker, markersize=4, linewidth=1.6, label=label)
-        if marker:
-            panel.fill_between(sizes, mean - 2 * error, mean + 2 * error, color=colour, alpha=0.2, linewidth=0)
-    panel.axhline(0, color=INK, linestyle="--", linewidth=1.1, label="Bayes error: no rule does better")
-    bayes, foot = f"Bayes error {misfit['bayes_error']:.1%} ", panel.get_yaxis_transform()
-    panel.text(1, -8e-5, bayes, transform=foot, fontsize=8.5, color=INK, ha="right", va="top")
-    found = misfit["overtakes"]["logistic"]
-    if found is not None and found["crossing"] is not None:
-        crossing = found["crossing"]
-        level = np.interp(np.log(crossing), np.log(sizes), [p["logistic"]["mean"] for p in misfit["sizes"]])
-        meeting = (crossing, float(level) - misfit["bayes_error"])
-        panel.plot(*meeting, "o", markersize=10, markerfacecolor="none", markeredgecolor=WARM, zorder=5)
-        panel.annotate(
-            f"errors meet at about {round_to(crossing):,} rows",
-            meeting,
-            xytext=(12, 36),
-            textcoords="offset points",
-            fontsize=9,
-            color=WARM,
-            arrowprops={"arrowstyle": "-", "color": WARM, "linewidth": 1, "shrinkB": 6, "relpos": (0.1, 0)},
-        )
-    panel.set_xscale("log")
-    panel.set_xticks([10**i for i in range(1, 6) if sizes[0] <= 10**i <= sizes[-1]])
-    panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    panel.set_yscale("symlog", linthresh=1e-3, linscale=0.4)
-    panel.set_yticks([0, 1e-3, 3e-3, 1e-2, 3e-2, 0.1])
-    panel.set_ylim(-5e-4, 0.25)
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}"))
-    panel.minorticks_off()
-    panel.grid(color="#e4e4e4", linewidth=0.8)
-    panel.set_title(f"{misfit['name'][0].upper()}{misfit['name'][1:]}\n", loc="left", fontsize=11)
-    panel.text(0, 1.03, misfit["wrong"], transform=panel.transAxes, fontsize=8.5, color="#555555")
-    panel.set_xlabel("training rows (log scale)", fontsize=9.5)
-    plain(panel)

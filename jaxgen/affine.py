@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.compressed import Projection
 from jaxgen.numerics import drop_impossible, matmul
 from jaxgen.sparse import SparseRows, product, row_sum
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
 
 
@@ -198,7 +198,7 @@ class ProjectedDensity:
     affine: Affine
     coefficient: Coefficient | None
     num_features: int
-    domain = inputs.NOT_NAN
+    domain = domains.NOT_NAN
 
     def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""

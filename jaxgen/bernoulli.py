@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.affine import Affine, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
 
 
 # Statistics of presence do not show a value that was not finite.
-_ANY_NUMBER = dataclasses.replace(inputs.FINITE, shows=False, adds=False)
+_ANY_NUMBER = dataclasses.replace(domains.FINITE, shows=False, adds=False)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
@@ -181,7 +181,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
 
 def _domain(binarize: float | None) -> Domain:
-    return inputs.BINARY if binarize is None else _ANY_NUMBER
+    return domains.BINARY if binarize is None else _ANY_NUMBER
 
 
 def _binarize(x: Any, *, threshold: float | None) -> Any:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.counts import CountingEstimator, Counts
-from jaxgen.inputs import Domain
+from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
 from jaxgen.rising import log_rising

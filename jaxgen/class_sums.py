@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jaxgen.compressed import CompressedRows
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.labels import Labels
 
 # Sums that are added to others at a time: a quarter of a megabyte in each limb.

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.compressed import Projection
-    from jaxgen.inputs import AnyArray, Domain
+    from jaxgen.domains import Domain
+    from jaxgen.inputs import AnyArray
     from jaxgen.scoring import Scorer
 
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import domains, inputs
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.estimator import raise_for_nan
 from jaxgen.linear import LinearClassifier
@@ -23,7 +23,7 @@ from jaxgen.numerics import matmul, safe_divide, safe_log
 if TYPE_CHECKING:
     from jax import Array
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
@@ -56,7 +56,7 @@ class ComplementNB(CountingEstimator[Any]):
     @property
     def domain(self) -> Domain:
         """Counts."""
-        return inputs.COUNTS
+        return domains.COUNTS
 
     @property
     def takes_missing(self) -> bool:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.affine import log_factorial
 from jaxgen.rising import log_rising
 
@@ -38,7 +38,7 @@ class DirichletMultinomial(NamedTuple):
 
     concentration: Float[Array, "classes d"]
 
-    domain = inputs.COUNTS
+    domain = domains.COUNTS
     needs_total_count = True
 
     @property
@@ -94,7 +94,7 @@ class NegativeBinomial(NamedTuple):
     shape: Float[Array, "classes d"]
     rate: Float[Array, "classes features"]
 
-    domain = inputs.COUNTS
+    domain = domains.COUNTS
 
     @property
     def num_features(self) -> int:

@@ -21,7 +21,7 @@ from jaxgen.sparse import SparseRows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
 
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4

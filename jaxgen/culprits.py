@@ -15,7 +15,7 @@ from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.labels import Labels
 
 

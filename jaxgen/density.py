@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.distances import LOG_2PI, are_near, linear_form, linear_scores, squared_distances
 from jaxgen.numerics import matmul
 
@@ -35,7 +35,7 @@ class DiagonalGaussian(NamedTuple):
     mean: Float[Array, "classes d"]
     scale: Float[Array, "scales features"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:
@@ -125,7 +125,7 @@ class ExpandedGaussian(NamedTuple):
     linear_term: Float[Array, "classes d"]
     constant: Float[Array, " classes"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
     in_one_pass = True
 
     @property

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import gaussian_posterior, inputs
+from jaxgen import domains, gaussian_posterior
 from jaxgen.conditional import expected
 from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
     from jaxgen.student import DiagonalStudentT, StudentT
@@ -89,7 +89,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     @property
     def domain(self) -> Domain:
         """Finite numbers."""
-        return inputs.FINITE
+        return domains.FINITE
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""

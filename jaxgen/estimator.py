@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.classify import Classifier
-    from jaxgen.inputs import AnyArray, Domain
+    from jaxgen.domains import Domain
+    from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
     from jaxgen.total import Total
 

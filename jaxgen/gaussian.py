@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.conditional import drawn, residuals
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, are_near, linear_form, squared_distances
@@ -41,7 +41,7 @@ class Gaussian(NamedTuple):
     mean: Float[Array, "classes d"]
     cholesky: Float[Array, "covariances d d"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:
@@ -144,7 +144,7 @@ class WhitenedGaussian(NamedTuple):
     center: Float[Array, " d"]
     discriminant: tuple[Array, Array] | None
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:

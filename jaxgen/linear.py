@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import domains, inputs
 from jaxgen.classify import Classifier
 from jaxgen.compressed import Projection
 from jaxgen.scoring import check_single
@@ -30,7 +30,7 @@ class LinearClassifier(NamedTuple):
     weights: Float[Array, "d classes"]
     bias: Float[Array, " classes"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
     takes_sparse = True
     in_one_pass = True
 
@@ -63,7 +63,7 @@ class ProjectedClassifier(NamedTuple):
 
     bias: Float[Array, " classes"]
 
-    domain = inputs.NOT_NAN
+    domain = domains.NOT_NAN
     takes_sparse = False
 
     @property

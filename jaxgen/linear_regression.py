@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.tree_util import Partial
 
-from jaxgen import culprits, first_order, inputs
+from jaxgen import culprits, domains, first_order, inputs
 from jaxgen import lasso as l1_problem
 from jaxgen.numerics import diagonals, matmul, working_dtype
 from jaxgen.optimum import at_optimum
@@ -80,7 +80,7 @@ def predict(regressor: LinearRegressor, x: Real[AnyArray, "... d"]) -> Float[Arr
     x = inputs.check_points(x, shapes[0][0])
     prediction, finite = _predict_program(regressor, x)
     if not inputs.is_traced(finite) and not finite:
-        culprits.raise_for_points(x, inputs.FINITE)
+        culprits.raise_for_points(x, domains.FINITE)
     return prediction
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.tree_util import Partial
 
-from jaxgen import culprits, first_order, inputs, newton, optimum
+from jaxgen import culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.softmax import Frame, Problem, as_shares
@@ -181,7 +181,7 @@ def train(
         if total == 0:
             culprits.raise_for_no_weight()
         if not np.isfinite(report.gradient_norm):
-            culprits.raise_for_rows(rows, labels, inputs.FINITE)
+            culprits.raise_for_rows(rows, labels, domains.FINITE)
     return classifier, report
 
 
@@ -207,7 +207,7 @@ def _train_program(
 ) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
-    x, labels, _ = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE)
+    x, labels, _ = domains.blank_absent(x.astype(dtype), labels, domains.FINITE)
     share, total, occurs = as_shares(labels)
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, inputs
+from jaxgen import culprits, domains, inputs
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
 from jaxgen.softmax import Frame, as_shares
@@ -89,7 +89,7 @@ def train_batches(
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
             table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
             if not np.isfinite(norm):
-                culprits.raise_for_rows(rows, labels, inputs.FINITE)
+                culprits.raise_for_rows(rows, labels, domains.FINITE)
         except (ValueError, TypeError) as error:
             raise type(error)(f"batch {step}: {error}") from None
     if frame is None:
@@ -111,7 +111,7 @@ def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
     """Rows, the shares of their responsibilities, and whether they are valid."""
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
-    x, labels, valid = inputs.blank_absent(x.astype(dtype), labels, inputs.FINITE, look=True)
+    x, labels, valid = domains.blank_absent(x.astype(dtype), labels, domains.FINITE, look=True)
     share, total, _ = as_shares(labels)
     return x, share, valid & jnp.isfinite(total)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.density import conditional_mean, conditional_sample, marginal_scores
-from jaxgen.inputs import Domain
+from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.total import Total
 

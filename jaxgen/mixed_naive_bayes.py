@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.classify import Classifier, generative
 from jaxgen.density import Marginal
 from jaxgen.diagonal import DiagonalGaussian
@@ -116,7 +116,7 @@ class _Relative(NamedTuple):
     density: Any
     log_prior: Float[Array, " classes"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:
@@ -137,7 +137,7 @@ class _Difference(NamedTuple):
     density: Any
     background: Any
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.compound import NegativeBinomial
 from jaxgen.counts import CountingEstimator, Counts
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
     from jaxgen.sparse import SparseRows
 
@@ -40,7 +40,7 @@ class Poisson(NamedTuple):
 
     log_rate: Float[Array, "classes d"]
 
-    domain = inputs.COUNTS
+    domain = domains.COUNTS
     takes_sparse = True
 
     @property
@@ -118,7 +118,7 @@ class PoissonNB(CountingEstimator[Poisson]):
     @property
     def domain(self) -> Domain:
         """Counts."""
-        return inputs.COUNTS
+        return domains.COUNTS
 
     def density(self, statistics: Counts) -> Poisson:
         """Smoothed rates."""

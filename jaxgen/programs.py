@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import blocks, inputs, platform
+from jaxgen import blocks, domains, platform
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
@@ -53,7 +53,7 @@ def statistics_program(
             x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
             if absent is not None:
                 labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
-            x, labels, valid = inputs.blank_absent(x, labels, domain)
+            x, labels, valid = domains.blank_absent(x, labels, domain)
             partly = isinstance(x, PartialRows)
             statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
             return _poisoned(statistics, ~(valid & rows_are_valid(labels)))

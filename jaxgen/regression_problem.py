@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import culprits, inputs
+from jaxgen import culprits, domains, inputs
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 
@@ -105,7 +105,7 @@ def standardise(data: Data) -> Problem:
         total, share, first = jnp.asarray(n, dtype), jnp.full(n, 1 / n, dtype), 0
     else:
         rows = HardLabels(jnp.zeros(n, jnp.int32), data.weight, 1).prepare(dtype)  # all of one class
-        table, rows, valid = inputs.blank_absent(table, rows, inputs.FINITE)
+        table, rows, valid = domains.blank_absent(table, rows, domains.FINITE)
         total = jnp.sum(rows.row_weight)
         share, first = safe_divide(rows.row_weight, total), jnp.argmax(rows.row_weight > 0)
         valid &= rows_are_valid(rows) & (total > 0)
@@ -174,7 +174,7 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
         culprits.raise_for_no_weight()
     if not outcome.valid:
         _raise_for_target(data)
-        culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), inputs.FINITE)
+        culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), domains.FINITE)
     if outcome.dependent >= 0:
         raise ValueError(
             f"the features of x are dependent: feature {int(outcome.dependent)} is constant or, but for rounding, a "

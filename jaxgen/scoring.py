@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.inputs import Domain
+    from jaxgen.domains import Domain
     from jaxgen.platform import Tuning
 
 

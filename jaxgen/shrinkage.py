@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, platform
+from jaxgen import domains, inputs, platform
 from jaxgen.discriminant import GDA
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import safe_divide
@@ -94,7 +94,7 @@ def _program(x: Array, labels: Labels, statistics: Moments, tuning: Tuning | Non
 def _fourth_powers(x: Array, labels: Labels, statistics: Moments, unit: Array, *, tuning: Tuning) -> Array:
     """Σ_i r_ik (‖x_i − μ_k‖² / unit_k)² of each class."""
     mean, dtype = statistics.mean, unit.dtype
-    x, labels, _ = inputs.blank_absent(x.astype(dtype), labels.prepare(dtype, tuning), inputs.FINITE)
+    x, labels, _ = domains.blank_absent(x.astype(dtype), labels.prepare(dtype, tuning), domains.FINITE)
 
     def power(high: Array, low: Array, unit: Array) -> Array:
         return safe_divide(jnp.sum((x - high - low) ** 2, axis=1), unit) ** 2

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs
+from jaxgen import domains
 from jaxgen.conditional import drawn
 from jaxgen.gaussian import Gaussian, WhitenedGaussian
 from jaxgen.numerics import inverse_factor
@@ -52,7 +52,7 @@ class StudentT(NamedTuple):
     degrees: Float[Array, " degrees"]
     spread: Float[Array, " spreads"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:
@@ -124,7 +124,7 @@ class WhitenedStudentT(NamedTuple):
     degrees: Float[Array, " degrees"]
     spread: Float[Array, " spreads"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:
@@ -166,7 +166,7 @@ class DiagonalStudentT(NamedTuple):
     scale: Float[Array, "classes d"]
     degrees: Float[Array, "classes_or_1 d_or_1"]
 
-    domain = inputs.FINITE
+    domain = domains.FINITE
 
     @property
     def num_features(self) -> int:

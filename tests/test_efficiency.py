@@ -10,8 +10,9 @@ from scipy.special import ndtr
 from scipy.stats import norm
 
 import jaxgen as jg
-from benchmarks import efficiency, simulations
-from benchmarks.simulations import MISFITS, RULES, Normals
+from benchmarks import efficiency, efron, misfits
+from benchmarks.efron import Normals
+from benchmarks.misfits import MISFITS, RULES
 
 # B. Efron, JASA 70 (1975): Eff∞ at π₁ = ½.
 PUBLISHED = {0.5: 1.000, 1.0: 0.995, 1.5: 0.968, 2.0: 0.899, 2.5: 0.786, 3.0: 0.641, 3.5: 0.486, 4.0: 0.343}
@@ -121,7 +122,7 @@ def test_cross_terms_are_the_products_of_different_rows():
     influence = np.random.default_rng(0).standard_normal((7, 2))
     products = np.einsum("ia,ja->aij", influence, influence)
     expected = [(p.sum() - np.trace(p)) / 49 for p in products]
-    np.testing.assert_allclose(simulations._cross_terms(jnp.asarray(influence)), expected, rtol=1e-12)
+    np.testing.assert_allclose(efron._cross_terms(jnp.asarray(influence)), expected, rtol=1e-12)
 
 
 def test_the_error_of_a_ratio():
@@ -129,7 +130,7 @@ def test_the_error_of_a_ratio():
     rng = np.random.default_rng(1)
     b = 5 + rng.standard_normal((4_000, 100))
     a = 0.4 * b + 1 + 0.5 * rng.standard_normal(b.shape)
-    found = [simulations.ratio(*pair) for pair in zip(a, b, strict=True)]
+    found = [efron.ratio(*pair) for pair in zip(a, b, strict=True)]
     assert np.mean([f["ratio"] for f in found]) == pytest.approx(0.6, abs=2e-3)
     assert np.mean([f["error"] for f in found]) == pytest.approx(np.std([f["ratio"] for f in found]), rel=0.05)
 
@@ -155,13 +156,13 @@ def test_when_logistic_regression_overtakes():
             for i, (gain, score) in enumerate(zip(gains, z, strict=True))
         ]
 
-    found = simulations.overtakes(points([-0.1, -0.02, 0.02, 0.03], [-9, -3, 4, 9]), "logistic")
+    found = misfits.overtakes(points([-0.1, -0.02, 0.02, 0.03], [-9, -3, 4, 9]), "logistic")
     assert found == {"rows": 1_000, "crossing": pytest.approx(10**2.5)}
     # Ahead at 100 rows, but by less than two standard errors: they meet before.
-    found = simulations.overtakes(points([-0.1, 0.1, 0.2, 0.3], [-9, 1, 4, 9]), "logistic")
+    found = misfits.overtakes(points([-0.1, 0.1, 0.2, 0.3], [-9, 1, 4, 9]), "logistic")
     assert found == {"rows": 1_000, "crossing": pytest.approx(10**1.5)}
-    assert simulations.overtakes(points([0.1, 0.2], [3, 4]), "logistic") == {"rows": 10, "crossing": None}
-    assert simulations.overtakes(points([0.1, -0.2], [3, -4]), "logistic") is None
+    assert misfits.overtakes(points([0.1, 0.2], [3, 4]), "logistic") == {"rows": 10, "crossing": None}
+    assert misfits.overtakes(points([0.1, -0.2], [3, -4]), "logistic") is None
 
 
 def test_a_quick_run(tmp_path, capsys):

@@ -1,0 +1,105 @@
+"""What the values of features may be, and rows of weight 0 that hold something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgen.labels import HardLabels
+from jaxgen.missing import PartialRows
+from jaxgen.sparse import SparseRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+
+    from jaxgen.labels import Labels
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The values that a feature may take: a test for each value, and the words for a message.
+
+    `shows` says that statistics and scores of a value outside are not finite, so that only then the values need a look;
+    `adds`, that what is made of a sum of values is the sum of what is made of them; `convex`, that what lies between
+    two values inside is inside.
+    """
+
+    contains: Callable[[Any], Any]
+    expected: str
+    remedy: str
+    shows: bool = False
+    adds: bool = True
+    convex: bool = False
+
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether all of them are inside."""
+        if values.size:  # a look at each takes longer; NaN is the least and the largest
+            ends = np.array([values.min(), values.max()])
+            if self.convex or ends[0] == ends[1]:
+                values = ends
+        return bool(np.all(self.contains(values)))
+
+
+FINITE = Domain(
+    lambda x: abs(x) < np.inf,
+    "finite numbers",
+    "Missing ones are left out with observed=numpy.isfinite(x), rows with sample_weight 0.",
+    shows=True,
+    convex=True,
+)
+NOT_NAN = Domain(lambda x: x == x, "numbers", "", shows=True, convex=True)
+BINARY = Domain(
+    lambda x: (x == 0) | (x == 1),
+    "0 or 1",
+    "Binarise x first, or ask for it: BernoulliNB(binarize=threshold) takes x > threshold.",
+    adds=False,
+)
+COUNTS = Domain(
+    lambda x: (x >= 0) & (x < np.inf),
+    "finite counts, 0 or more",
+    "Count data cannot be centred or standardised; for real-valued features use GaussianNB.",
+    convex=True,
+)
+
+
+def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) -> tuple[Any, Labels, Array]:
+    """The rows with zeros where a row of weight 0 holds what may not be summed; and whether all others are valid.
+
+    Such a row is dropped from the labels, so that no derivative reaches its weight. What other absent rows hold stays:
+    their weight has a derivative. Where nothing can be absent and statistics show a bad value, no look is taken unless
+    `look` asks for it.
+    """
+    if isinstance(x, SparseRows):
+        return _blank_absent_entries(x, labels, domain)
+    if isinstance(x, PartialRows):
+        values, labels, valid = blank_absent(x.values, labels, domain, look=look)
+        return PartialRows(values, x.observed), labels, valid
+    if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
+        return x, labels, jnp.all(domain.contains(x)) if look or not domain.shows else jnp.ones((), bool)
+    contained = domain.contains(x)
+    absent = labels.row_weight == 0
+    # Zero times the square of a value must be zero, which it is not where the square overflows.
+    unsummable = absent[:, None] & ~(contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2))
+    valid = jnp.all(contained | absent[:, None])
+    return jnp.where(unsummable, 0.0, x), labels.drop(jnp.any(unsummable, axis=1)), valid
+
+
+def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
+    def blank() -> tuple[Array, Array]:
+        contained = domain.contains(x.values)
+        absent = (labels.row_weight == 0).at[x.rows].get(mode="promise_in_bounds")[:, None]
+        return jnp.where(absent & ~contained, 0, x.values), jnp.all(contained | absent)
+
+    valid = x.within(domain.contains)
+    if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
+        return x, labels, valid
+    values, valid = lax.cond(valid, lambda: (x.values, jnp.ones((), bool)), blank)
+    return dataclasses.replace(x, values=values), labels, valid
