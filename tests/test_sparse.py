@@ -15,7 +15,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import platform, shares
+from jaxgen import class_sums, platform, shares
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -34,6 +34,14 @@ def in_pieces_of():
         yield lambda entries: until_the_end.enter_context(
             platform.override(dataclasses.replace(platform.CPU, entries=entries))
         )
+
+
+@pytest.fixture(params=[False, True], ids=["where they lie", "class by class"])
+def each_way(request, monkeypatch):
+    """Rows are read where they lie, as few cells allow; or put side by side class by class, as others need."""
+    if request.param:
+        monkeypatch.setattr(class_sums, "_FEW_CELLS", 0)
+        monkeypatch.setattr(class_sums, "_MOST_CELLS", 0)
 
 
 def unsorted_coo(x):
@@ -144,6 +152,7 @@ def test_gradients_to_the_values_and_to_the_classifier(make):
     close(jax.grad(through_scores)(c, x.data), dense)
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("num_classes", [2, 12])  # few and many: entries are read one by one, and in groups
 def test_many_chunks_equal_one(in_pieces_of, num_classes):
     in_pieces_of(64)
@@ -157,6 +166,7 @@ def test_many_chunks_equal_one(in_pieces_of, num_classes):
             close(verb(dense, rows), verb(dense, x))
 
 
+@pytest.mark.usefixtures("each_way")
 def test_long_and_empty_rows_in_one_matrix(in_pieces_of):
     in_pieces_of(16)
     x = np.zeros((200, 40))
@@ -174,6 +184,7 @@ def test_long_and_empty_rows_in_one_matrix(in_pieces_of):
     )
 
 
+@pytest.mark.usefixtures("each_way")
 def test_counts_past_two_to_the_24_are_exact_in_float32():
     """A hot word: 2^20 documents that hold it 33 times."""
     n = 2**20
@@ -183,6 +194,7 @@ def test_counts_past_two_to_the_24_are_exact_in_float32():
     assert statistics.class_weight.exact()[0] == n
 
 
+@pytest.mark.usefixtures("each_way")
 def test_sums_of_fractions_do_not_drift_in_float32():
     n = 2**18
     value = np.float32(0.37)
@@ -191,6 +203,7 @@ def test_sums_of_fractions_do_not_drift_in_float32():
     assert abs(total / float(Fraction(float(value)) * n) - 1) < 1e-6
 
 
+@pytest.mark.usefixtures("each_way")
 def test_narrow_and_wide_dtypes():
     for dtype in (bool, np.uint8, np.int64, np.float32):
         x = scipy.sparse.csr_array((COUNTS > 0).astype(dtype))
@@ -210,6 +223,7 @@ def test_absent_rows_may_hold_anything():
     close(jg.fit(estimator, scipy.sparse.csr_array(x), soft, sample_weight=WEIGHT), expected)
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("labels", [Y % 2, SOFT, np.eye(K)[Y]], ids=["two classes", "soft", "one-hot"])
 def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, in_pieces_of, monkeypatch):
     """Most rows are of most classes, but for one-hot responsibilities; whole numbers past 2^24, and fractions."""
@@ -224,6 +238,7 @@ def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, in_piece
         np.testing.assert_allclose(counts.class_weight.exact(), responsibilities.sum(axis=0), rtol=1e-14)
 
 
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("labels", [np.zeros(64, int), np.arange(64) // 32, np.arange(64) % 4], ids=["1", "2", "4"])
 def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monkeypatch):
     """Every piece is below 2^24, what they add up to is not: the second limbs of all parts count."""
@@ -251,6 +266,7 @@ def test_hyperparameters_are_differentiated_through_a_fit_of_a_concrete_matrix()
     close(sparse_gradient, jax.grad(loss)(0.7, COUNTS))
 
 
+@pytest.mark.usefixtures("each_way")
 def test_unbalanced_classes_are_dealt_out(in_pieces_of):
     """One class holds most rows: its parts are added up by several threads."""
     in_pieces_of(8)
@@ -318,6 +334,7 @@ def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing():
     assert compiled  # so it would have been heard
 
 
+@pytest.mark.usefixtures("each_way")
 def test_sums_that_overflow_only_when_parts_are_added_are_refused(in_pieces_of):
     in_pieces_of(8)
     rows = scipy.sparse.csr_array(np.full((64, 1), 2e37, np.float32))  # any four add up, and all do not
@@ -413,6 +430,7 @@ for estimator in (jg.MultinomialNB(), jg.BernoulliNB(binarize=0.0)):
     assert all(float(difference) < 1e-5 for difference in differences), differences
 
 
+@pytest.mark.usefixtures("each_way")
 def test_an_infinite_weight_stays_with_its_class():
     c = jg.LinearClassifier(jnp.array([[-jnp.inf, 1.0], [0.0, 1.0]]), jnp.zeros(2))
     posterior = jg.log_posterior(c, scipy.sparse.csr_array(np.array([[1.0, 0.0], [0.0, 1.0]])))
