@@ -53,8 +53,9 @@ def race(
         for function in functions:
             if rest is not None:
                 time.sleep(rest)
-                awake = time.perf_counter()
-                while time.perf_counter() < awake + rest:
+                awake = time.perf_counter() + rest
+                jax.block_until_ready(function())
+                while time.perf_counter() < awake:
                     jax.block_until_ready(function())
             row.append(seconds(function))
         rounds.append(row)

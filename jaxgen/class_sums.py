@@ -74,7 +74,7 @@ class _Part(NamedTuple):
         if self.label is not None:
             (weight,) = self.weights
             each = None if np.all(weight == 1) else weight  # to count takes a sixth of the time
-            return np.bincount(self.label, each, minlength=len(self.classes))
+            return np.bincount(self.label.astype(np.intp, copy=False), each, minlength=len(self.classes))
         return np.array([weight.sum(dtype=np.float64) for weight in self.weights])
 
     def cut(self, fewest: int) -> list[_Part]:
@@ -93,8 +93,9 @@ class _Part(NamedTuple):
 
     def products(self, block: CompressedRows) -> Iterator[tuple[np.ndarray, float]]:
         """The sums of these rows, one with each of the weights, and a bound of each."""
+        whole = _are_whole(block.values)
         columns = block.transposed() if self.label is None else block.by_class(self.label, len(self.classes))
-        return (_product(columns, weight) for weight in self.weights)
+        return (_product(columns, weight, whole=whole) for weight in self.weights)
 
 
 def class_sums(
@@ -104,7 +105,7 @@ def class_sums(
     (n, d), dtype = x.shape, working_dtype(x.dtype)
     each = max(x.num_entries, 1) / n
     enough = min(x.num_entries // (2 * shares.cores()), _MOST_CELLS)
-    whole = _whole(labels, n, dtype, lambda classes: classes * d <= max(_FEW_CELLS, enough))
+    whole = _all_rows(labels, n, dtype, lambda classes: classes * d <= max(_FEW_CELLS, enough))
     cells = d * len(whole[0].classes) // len(whole[0].weights)
     # All cells of a sum are looked at, for each piece: it must be worth that. So must a part, whose sums take memory as
     # well, where there are more of them than cores.
@@ -144,11 +145,12 @@ def class_sums(
     bad |= not high.max() < np.inf
     weight = np.zeros((2, labels.num_classes), dtype)
     _Sum(*weight).add(np.concatenate([part.class_weight for part in whole]))
+    bad |= not weight[0].max() < np.inf
     high, low = jax.device_put((high, low))
     return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
 
 
-def _whole(labels: Labels, n: int, dtype: np.dtype, reads: Callable[[int], bool]) -> list[_Part]:
+def _all_rows(labels: Labels, n: int, dtype: np.dtype, reads: Callable[[int], bool]) -> list[_Part]:
     """All rows: in one part where they are read where they lie, else a part for each class.
 
     A row of weight 0 is of no class, whatever it holds. Weights are in `dtype` where each is 1, else in float64.
@@ -182,18 +184,24 @@ def _whole(labels: Labels, n: int, dtype: np.dtype, reads: Callable[[int], bool]
     return [_Part(mine, classes[k : k + 1], [share[mine, k]]) for k, mine in enumerate(members)]
 
 
-def _product(columns: Any, weight: np.ndarray) -> tuple[np.ndarray, float]:
+def _are_whole(values: np.ndarray) -> bool:
+    """Whether all of them are whole numbers."""
+    return values.dtype.kind != "f" or bool((values == np.rint(values)).all())
+
+
+def _product(columns: Any, weight: np.ndarray, *, whole: bool) -> tuple[np.ndarray, float]:
     """Σ_i w_i x_ij; in float64, except where float32 is exact: of whole numbers, while their sum is not too large.
 
     Weights in float32 are 0 or 1. Also returns the largest sum where float32 is exact, else infinity.
     """
-    total = columns @ weight
-    if total.dtype == np.float32:
+    if np.result_type(columns, weight) != np.float32:
+        return columns @ weight, np.inf
+    if whole:
+        total = columns @ weight
         largest = float(total.max())
-        if largest < _MOST_MASS and all((part == np.rint(part)).all() for part in _stretches(total)):
+        if largest < _MOST_MASS:
             return total, largest
-        total = columns @ weight.astype(np.float64)
-    return total, np.inf
+    return columns @ weight.astype(np.float64), np.inf
 
 
 class _Sum:

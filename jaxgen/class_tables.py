@@ -6,6 +6,7 @@ of the time of making it. NumPy asks for large pages, so that it pays to make sm
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -35,7 +36,7 @@ def is_large(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
         and classes * d >= _FEWEST_CELLS
         and platform.platform_of(estimator, statistics) == "cpu"
         and not shares.is_distributed(statistics)
-        and all(np.ndim(number) < 2 for number in jax.tree.leaves(estimator))
+        and all(np.shape(number) in ((), (d,)) for number in jax.tree.leaves(estimator))
     )
 
 
@@ -44,10 +45,9 @@ def estimate(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Cla
     classes, d = statistics.feature_sum.high.shape
     size = min(max(_CELLS // d, 1), classes)
     places = [slice(first, first + size) for first in [*range(0, classes - size, size), classes - size]]
-    tables = jax.tree.map(np.asarray, statistics)
 
     def some(place: slice) -> tuple[Any, Array]:
-        return _density_program(estimator, jax.tree.map(lambda leaf: leaf[place], tables))
+        return _density_program(estimator, jax.tree.map(partial(shares.view, place=place), statistics))
 
     form, _ = jax.eval_shape(lambda: some(places[0]))
     density, bad = shares.gather(some, places, places, classes, form)

@@ -182,3 +182,12 @@ def check_columns(columns: np.ndarray, d: int) -> None:
         raise ValueError(
             f"x has column indices outside [0, {d}); found {columns.min()} to {columns.max()}. Check how x was built."
         )
+
+
+def check_starts(starts: np.ndarray, num_entries: int) -> None:
+    """Raise for places of rows that scipy's loops would follow out of the entries."""
+    if starts[0] != 0 or starts[-1] > num_entries or np.any(starts[1:] < starts[:-1]):
+        raise ValueError(
+            f"x.indptr must rise from 0 to at most the {num_entries} entries that there are; found {starts[0]} to "
+            f"{starts[-1]}{' with a fall between' if np.any(starts[1:] < starts[:-1]) else ''}. Check how x was built."
+        )

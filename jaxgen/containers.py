@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxgen.compressed import CompressedRows, check_columns, unwrapped
+from jaxgen.compressed import CompressedRows, check_columns, check_starts, unwrapped
 from jaxgen.sparse import SparseRows
 
 # Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
@@ -79,6 +79,7 @@ def _from_scipy(x: Any) -> CompressedRows:
     # Sums of duplicates would wrap.
     narrow = x.dtype.kind in "iu" and x.dtype.itemsize < 8
     x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
+    check_starts(x.indptr, min(len(x.indices), len(x.data)))
     if not x.has_canonical_format:
         x = x.astype(np.int64) if narrow else x if own else x.copy()
         x.sum_duplicates()

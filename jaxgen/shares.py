@@ -34,7 +34,7 @@ _FEWEST_ELEMENTS = 2**20
 _PIECE = 2**24
 # Bytes: where JAX takes an array of NumPy over without a copy.
 BOUNDARY = 64
-# Whether this is a thread of the pool.
+# Whether this is a share, on a thread of the pool or the caller's.
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
 
@@ -79,7 +79,7 @@ def split(x: AnyArray, labels: Any = None) -> list[Share]:
     while end < n:
         start = min(max((end - skipped) // _STRIDE * _STRIDE + skipped, 0), n - rows)
         place = slice(start, start + rows)
-        mine, theirs = jax.tree.map(partial(_view, place=place), (x, labels))
+        mine, theirs = jax.tree.map(partial(view, place=place), (x, labels))
         shares.append(Share(mine, theirs, np.int32(end - start), place))
         end = place.stop
     return shares
@@ -103,7 +103,7 @@ def _before_boundary(x: AnyArray) -> int:
     return next(begins, 0)
 
 
-def _view(array: AnyArray, place: slice) -> AnyArray:
+def view(array: AnyArray, place: slice) -> AnyArray:
     """Some rows of an array, where they lie."""
     rows = np.asarray(array)[place]
     if isinstance(array, np.ndarray):
@@ -158,13 +158,13 @@ def _each(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]
 
     A caller that only waited would leave its core to a thread that the system has put beside another on the next core.
     """
-    if len(items) == 1 or _inside.get():  # threads of the pool do not wait for each other
+    if len(items) == 1 or _inside.get():  # a share that waited for others could wait for itself
         return map(function, items)
     return _shared(function, items)
 
 
 def _shared(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
-    futures = [Future() for _ in items]
+    futures = deque(Future() for _ in items)
     waiting = deque(zip(futures, items, strict=True))
 
     def work(until: Future[Any] | None = None) -> None:
@@ -176,6 +176,8 @@ def _shared(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[An
                     future.set_result(jax.block_until_ready(function(item)))
                 except BaseException as error:
                     future.set_exception(error)
+                    if not isinstance(error, Exception):  # an interrupt is not for later
+                        raise
 
     def help_out(context: Context, settings: tuple[Any, ...]) -> None:
         # JAX's settings belong to a thread: this one does not know what a context manager changed in another.
@@ -185,9 +187,9 @@ def _shared(function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[An
     for _ in range(min(cores(), len(items)) - 1):
         _threads().submit(help_out, copy_context(), _settings())
     try:
-        for future in futures:
-            copy_context().run(work, future)
-            yield future.result()
+        while futures:
+            copy_context().run(work, futures[0])
+            yield futures.popleft().result()
     finally:
         waiting.clear()
 

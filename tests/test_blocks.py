@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import time
+import weakref
 from dataclasses import dataclass
 from functools import partial
 
@@ -155,8 +156,13 @@ def test_a_caller_works_beside_the_threads_of_the_pool(monkeypatch):
 
 def test_what_a_context_manager_changed_holds_for_every_share(monkeypatch):
     monkeypatch.setattr(shares, "cores", lambda: 2)
+
+    def kind(value):
+        time.sleep(0.01)  # so long that a thread of the pool, if it took any, would take some
+        return jnp.asarray(value).dtype
+
     with jax.enable_x64(False):
-        kinds = shares.over(lambda value: jnp.asarray(value).dtype, np.arange(20.0))
+        kinds = shares.over(kind, np.arange(20.0))
     assert set(kinds) == {np.dtype(np.float32)}
 
 
@@ -173,3 +179,39 @@ def test_the_error_of_a_share_reaches_the_caller_and_ends_the_work(monkeypatch):
     with pytest.raises(ValueError, match="share 3"):
         shares.over(fail_at_three, range(1_000))
     assert len(done) < 999
+
+
+def test_an_interrupt_of_the_caller_is_not_kept_for_later(monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    caller, begun, done = threading.get_ident(), threading.Event(), []
+
+    def interrupted(item):
+        if threading.get_ident() != caller:
+            begun.set()
+            time.sleep(0.5)
+            return
+        begun.wait(60)  # so that the caller waits for an item of the other thread, and takes others meanwhile
+        done.append(item)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shares.over(interrupted, range(100))
+    assert len(done) == 1
+
+
+def test_results_are_not_kept_once_they_are_taken(monkeypatch):
+    monkeypatch.setattr(shares, "cores", lambda: 2)
+    alive = weakref.WeakSet()
+
+    class Result:
+        def __init__(self):
+            alive.add(self)
+
+        def block_until_ready(self):
+            return self
+
+    most = 0
+    for _ in shares.run(lambda *_: Result(), [shares.Share(None, None, None, slice(0))] * 100):
+        time.sleep(0.001)
+        most = len(alive)
+    assert most <= 2

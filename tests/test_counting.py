@@ -34,6 +34,18 @@ def times(count, log_probability):
     return count * log_probability if count else 0.0
 
 
+def _in_pieces(monkeypatch):
+    monkeypatch.setattr(class_tables, "_FEWEST_CELLS", 1)
+    monkeypatch.setattr(class_tables, "_CELLS", 2 * D)
+
+
+@pytest.fixture(params=[False, True], ids=["whole", "two classes at a time, where they may be"])
+def whole_or_not(request, monkeypatch):
+    """As `tables`, but for estimators of which some are estimated as a whole."""
+    if request.param:
+        _in_pieces(monkeypatch)
+
+
 @pytest.fixture(params=[False, True], ids=["whole", "two classes at a time"])
 def tables(request, monkeypatch):
     """Tables are estimated as a whole, or a few classes at a time, as large ones are."""
@@ -41,8 +53,7 @@ def tables(request, monkeypatch):
         yield
         return
     in_pieces, pieces = class_tables.estimate, []
-    monkeypatch.setattr(class_tables, "_FEWEST_CELLS", 1)
-    monkeypatch.setattr(class_tables, "_CELLS", 2 * D)
+    _in_pieces(monkeypatch)
     monkeypatch.setattr(class_tables, "estimate", lambda *given: pieces.append(given) or in_pieces(*given))
     yield
     assert pieces
@@ -165,6 +176,24 @@ def test_statistics_that_are_bad_are_refused_in_tables_of_any_size():
     bad = jax.jit(lambda x: jg.BernoulliNB().statistics(x, np.arange(4) % 2, num_classes=2))(np.full((4, D), 0.5))
     with pytest.raises(ValueError, match="the statistics hold NaN"):
         jg.estimate(jg.BernoulliNB(), bad)
+
+
+@pytest.mark.usefixtures("whole_or_not")
+@pytest.mark.parametrize("alpha", [np.ones(D + 1), np.ones((K + 1, D))])
+def test_pseudo_counts_of_another_shape_are_refused_for_tables_of_any_size(alpha):
+    x, y = data(jg.BernoulliNB())
+    with pytest.raises(ValueError, match=rf"\({K}, {D}\)"):
+        jg.fit(jg.BernoulliNB(alpha=alpha), x, y)
+
+
+@pytest.mark.usefixtures("whole_or_not")
+@pytest.mark.parametrize("shape", [(D,), (1, D), (K, 1), (K, D)])
+def test_pseudo_counts_of_every_shape_in_tables_of_any_size(shape):
+    alpha = np.random.default_rng(0).random(shape)
+    x, y = data(jg.BernoulliNB())
+    c = jg.fit(jg.BernoulliNB(alpha=alpha), x, y)
+    present, rows = (np.array([each[y == k].sum(axis=0) for k in range(K)]) for each in (x, np.ones_like(x)))
+    np.testing.assert_allclose(np.exp(c.density.log_present), (present + alpha) / (rows + 2 * alpha), rtol=1e-12)
 
 
 def test_counter_passes_two_to_the_25_in_float32():

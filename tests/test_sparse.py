@@ -290,6 +290,34 @@ def test_bad_values_at_scoring():
         jg.predict(jg.fit(jg.LDA(), COUNTS, Y), scipy.sparse.csr_array(COUNTS))
 
 
+def test_sums_of_fractions_that_look_whole_do_not_drift():
+    """Above 2^23 every float32 is a whole number, and so is the sum of fractions that was rounded to one."""
+    x = scipy.sparse.csr_array(np.full((2**19, 1), 25.4, np.float32))
+    total = jg.PoissonNB().statistics(x, np.zeros(2**19, int)).feature_sum.exact()
+    np.testing.assert_allclose(total, [[2**19 * np.float64(np.float32(25.4))]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("starts", [[0, 5, 2, 6], [1, 2, 3, 6], [0, 2, 4, 7]])
+def test_places_of_rows_outside_the_entries(starts):
+    bad = scipy.sparse.csr_array(np.tril(np.ones((3, 3))))
+    bad.indptr[:] = starts
+    with pytest.raises(ValueError, match=r"x\.indptr must rise from 0 to at most the 6 entries"):
+        jg.fit(jg.MultinomialNB(), bad, np.arange(3))
+
+
+def test_class_weights_that_overflow():
+    x = scipy.sparse.csr_array((4, 3), dtype=np.float32)
+    with pytest.raises(ValueError, match="the statistics of x are not finite"):
+        jg.fit(jg.PoissonNB(), x, np.arange(4) % 2, sample_weight=np.full(4, 1e300))
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.uint64])
+def test_labels_of_any_dtype(dtype):
+    y = np.arange(N) % 2
+    c = jg.fit(jg.MultinomialNB(), scipy.sparse.csr_array(COUNTS), y.astype(dtype))
+    close(c, jg.fit(jg.MultinomialNB(), COUNTS, y))
+
+
 def test_indices_outside_the_matrix():
     bad = scipy.sparse.csr_array(COUNTS)
     bad.indices[3] = 99
