@@ -101,7 +101,7 @@ class _Part(NamedTuple):
 def class_sums(
     x: CompressedRows, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, entries: int
 ) -> Sums:
-    """The sums of features by class, in the working dtype, from pieces of about so many entries."""
+    """The sums of features by class, in the working dtype, from pieces of so many entries or more."""
     (n, d), dtype = x.shape, working_dtype(x.dtype)
     each = max(x.num_entries, 1) / n
     enough = min(x.num_entries // (2 * shares.cores()), _MOST_CELLS)

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxgen import platform, shares
 from jaxgen.classify import Classifier, log_prior
-from jaxgen.total import all_leaves
+from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from jax import Array
@@ -58,14 +58,10 @@ def estimate(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Cla
 @jax.jit
 def _density_program(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Any, Array]:
     density = estimator.density(statistics)
-    return density, _is_bad(density)
+    return density, holds_nan_or_infinity(density)
 
 
 @jax.jit
 def _prior_program(class_weight: Array, prior_alpha: Array | float) -> tuple[Array, Array]:
     prior = log_prior(class_weight, prior_alpha)
-    return prior, _is_bad(prior)
-
-
-def _is_bad(tree: Any) -> Array:
-    return ~all_leaves(lambda leaf: leaf < np.inf, tree)
+    return prior, holds_nan_or_infinity(prior)

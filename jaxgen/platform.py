@@ -33,7 +33,7 @@ class Tuning:
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
         most_rows: rows of a block that is folded, at most.
         window: nonzeros of sparse rows that are read at a time.
-        entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time.
+        entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time, at least where they add up.
         sparse: what adds up and multiplies concrete sparse matrices: scipy's loops, or compiled programs.
     """
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.conjugate import proper
 from jaxgen.estimator import raise_for_nan
-from jaxgen.total import all_leaves
+from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from jax import Array
@@ -119,4 +118,4 @@ def _predictive_program(estimator: Any, statistics: Statistics) -> tuple[Classif
     """The classifier, and whether any of its leaves is NaN or +∞."""
     prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
     classifier = Classifier(prior, estimator.predictive(statistics))
-    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)
+    return classifier, holds_nan_or_infinity(classifier)

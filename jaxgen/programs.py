@@ -18,7 +18,7 @@ from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
-from jaxgen.total import Total, all_leaves
+from jaxgen.total import Total, all_leaves, holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from jax import Array
@@ -89,4 +89,4 @@ def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tup
     """The classifier, and whether any of its leaves is NaN or +∞."""
     prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
     classifier = Classifier(prior, estimator.density(statistics))
-    return classifier, ~all_leaves(lambda leaf: leaf < jnp.inf, classifier)
+    return classifier, holds_nan_or_infinity(classifier)

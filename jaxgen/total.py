@@ -99,6 +99,11 @@ def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:
     return Total(jnp.where(jnp.isnan(column.high), jnp.nan, feature_weight.high), feature_weight.low)
 
 
+def holds_nan_or_infinity(tree: Any) -> Bool[Array, ""]:
+    """Whether any number in a tree is NaN or +∞; −∞ is the log of what is impossible."""
+    return ~all_leaves(lambda leaf: leaf < jnp.inf, tree)
+
+
 def all_leaves(test: Callable[[Array], Array], tree: Any) -> Bool[Array, ""]:
     """Whether every number in a tree passes a test that infinities of a sign, NaN and no others fail.
 
