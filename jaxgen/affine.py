@@ -13,8 +13,8 @@ from jax import lax
 from jax.scipy.special import gammaln
 
 from jaxgen import domains
-from jaxgen.compressed import Projection
 from jaxgen.numerics import drop_impossible, matmul
+from jaxgen.projections import Projection
 from jaxgen.sparse import SparseRows, product, row_sum
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class Affine(NamedTuple):
 
     Attributes:
         constant: the score of x = 0, (K,).
+        always: how many impossible events x = 0 holds, (K,).
         weights: what one more of a feature adds, (d, K); 0 in place of −∞.
         present: log p as it was given, (K, d).
         absent: log q as it was given, (K, d), where it was.
@@ -40,6 +41,7 @@ class Affine(NamedTuple):
     """
 
     constant: Float[Array, " classes"]
+    always: Float[Array, " classes"]
     weights: Float[Array, "d classes"]
     present: Float[Array, "classes d"]
     absent: Float[Array, "classes d"] | None
@@ -61,19 +63,15 @@ class Affine(NamedTuple):
         whose rounding would drown what tells the classes apart.
         """
         weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
-        constant = jnp.zeros(present.shape[0], present.dtype) if empty is None else jnp.sum(empty, axis=-1)
+        always = jnp.zeros(present.shape[0], present.dtype)
+        constant = always if empty is None else jnp.sum(empty, axis=-1)
         if absent is not None:
-            without = drop_impossible(absent)
-            constant, weights = jnp.sum(without, axis=-1), weights - without
-            impossible |= jnp.any(jnp.isneginf(absent))
+            weights = weights - drop_impossible(absent)
+            constant, always = _sum_of_possible(absent)
+            impossible |= jnp.any(always > 0)
         if not likelihood:
             constant, weights = constant - constant[:1], weights - weights[:1]
-        return cls(constant, weights.T, present, absent, empty, impossible)
-
-    @property
-    def always(self) -> Float[Array, " classes"]:
-        """How many impossible events x = 0 holds."""
-        return jnp.zeros_like(self.constant) if self.absent is None else jnp.sum(_impossible(self.absent), axis=-1)
+        return cls(constant, always, weights.T, present, absent, empty, impossible)
 
     @property
     def never(self) -> Float[Array, "d classes"]:
@@ -93,32 +91,19 @@ class Affine(NamedTuple):
 
     def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
         """The scores of the features of rows."""
-        return self.of_products(product(x, self.weights, features), lambda: product(x, self.never, features))
-
-    def of_products(
-        self, weighted: Float[Array, "n classes"], impossible: Callable[[], Float[Array, "n classes"]]
-    ) -> Float[Array, "n classes"]:
-        """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing.
-
-        Args:
-            weighted: x times the weights.
-            impossible: makes x times `never`; called where that is not zero anyway.
-        """
-        return self._unless_impossible(self.constant[None] + weighted, lambda: self.always[None] + impossible())
+        return self._unless_impossible(
+            self.constant[None] + product(x, self.weights, features),
+            lambda: self.always[None] + product(x, self.never, features),
+        )
 
     def _unless_impossible(self, total: Array, impossible: Callable[[], Array]) -> Array:
-        """The scores; −∞ where the number of impossible events is not zero."""
+        """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing."""
         happened = lax.cond(
             self.may_be_impossible,
             lambda: lax.stop_gradient(impossible()) > 0,
             lambda: jnp.zeros(total.shape, bool),
         )
         return jnp.where(happened, -jnp.inf, total)
-
-    def projection(self) -> np.ndarray:
-        """The tables that rows are multiplied by, (d, K or 2K); of scores that are known."""
-        weights = np.asarray(self.weights)
-        return np.concatenate([weights, np.asarray(self.never)], axis=1) if self.may_be_impossible else weights
 
 
 class Coefficient(NamedTuple):
@@ -176,42 +161,51 @@ class PreparedDensity:
         """A prepared density is for scoring alone."""
         return None
 
-    def projection(self, *, likelihood: bool) -> Projection:
-        """The density as a table and a density of the products, and of the sums of its coefficient."""
-        table, coefficient = self.affine.projection(), self.coefficient if likelihood else None
-        terms = () if coefficient is None else coefficient.terms
-        width = table.shape[1] + len(terms)
-        return Projection(self.features, table, terms, ProjectedDensity(self.affine, coefficient, width))
+    def projection(self, *, likelihood: bool, impossible: bool) -> Projection:
+        """The density in two steps: a table with or without what counts impossible events, and their density."""
+        affine, coefficient = self.affine, self.coefficient if likelihood else None
+        table = jnp.concatenate([affine.weights, affine.never], axis=1) if impossible else affine.weights
+        density = ProjectedDensity(affine.constant, affine.always if impossible else None, coefficient)
+        return Projection(self.features, () if coefficient is None else coefficient.terms, density, table)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("coefficient", "num_features"))
+@partial(jax.tree_util.register_dataclass, data_fields=("constant", "always"), meta_fields=("coefficient",))
 @dataclass(frozen=True)
 class ProjectedDensity:
-    """The density of a row by its products with the tables of a prepared density, and by the sums of its coefficient.
+    """The density of a row by its products with the table of a prepared density, and by the sums of its coefficient.
 
     Attributes:
-        affine: the scores.
+        constant: the score of x = 0, (K,).
+        always: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
         coefficient: as in the prepared density; its sums are the last columns of a row.
-        num_features: columns of a row.
     """
 
-    affine: Affine
+    constant: Float[Array, " classes"]
+    always: Float[Array, " classes"] | None
     coefficient: Coefficient | None
-    num_features: int
     domain = domains.NOT_NAN
+
+    @property
+    def num_products(self) -> int:
+        """Columns of a row that are products."""
+        return self.constant.shape[0] * (1 if self.always is None else 2)
+
+    @property
+    def num_features(self) -> int:
+        """Columns of a row."""
+        return self.num_products + (0 if self.coefficient is None else len(self.coefficient.terms))
 
     def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         if self.coefficient is None:
             return self.scores(x)
-        sums = x[:, self.num_features - len(self.coefficient.terms) :]
-        return self.scores(x) + self.coefficient.of_sums(*sums.T)[:, None]
+        return self.scores(x) + self.coefficient.of_sums(*x[:, self.num_products :].T)[:, None]
 
     def scores(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """The log likelihood without the coefficient."""
-        k = self.affine.constant.shape[0]
-        # Where nothing is impossible there are no products for it, and any stand for them.
-        return self.affine.of_products(x[:, :k], lambda: x[:, k : 2 * k] if x.shape[1] >= 2 * k else x[:, :k])
+        k = self.constant.shape[0]
+        total = self.constant[None] + x[:, :k]
+        return total if self.always is None else jnp.where(self.always[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
 
     def linear(self) -> None:
         """As a prepared density, it is for scoring alone."""
@@ -234,3 +228,13 @@ def log_factorial(count: Any) -> Any:
 
 def _impossible(log_probability: Array) -> Array:
     return jnp.isneginf(log_probability).astype(log_probability.dtype)
+
+
+def _sum_of_possible(log_probability: Float[Array, "classes d"]) -> tuple[Array, Array]:
+    """The sum of what is not −∞, by class, and how many are: in a plain sum, which is the quickest, these show."""
+    total = jnp.sum(log_probability, axis=-1)
+    return lax.cond(
+        jnp.any(jnp.isneginf(total)),
+        lambda: (jnp.sum(drop_impossible(log_probability), axis=-1), jnp.sum(_impossible(log_probability), axis=-1)),
+        lambda: (total, jnp.zeros_like(total)),
+    )

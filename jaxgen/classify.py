@@ -8,6 +8,7 @@ the posterior and the prediction do not feel; verbs that need p(x) itself go by 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 
 from jaxgen.density import D, Marginal
 from jaxgen.numerics import nonnegative_or_nan, safe_log
+from jaxgen.projections import projection
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
@@ -23,9 +25,10 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.compressed import Projection
+    from jaxgen.compressed import CompressedRows
     from jaxgen.domains import Domain
     from jaxgen.inputs import AnyArray
+    from jaxgen.projections import Projection
     from jaxgen.scoring import Scorer
 
 
@@ -83,11 +86,10 @@ class Classifier(NamedTuple, Generic[D]):
         ready = getattr(self.density, "prepared", None)
         return self if ready is None else self._replace(density=ready(likelihood=likelihood))
 
-    def projection(self, *, likelihood: bool) -> Projection:
-        """The prepared classifier in two steps, for sparse rows."""
-        density: Any = self.density
-        projection = density.projection(likelihood=likelihood)
-        return projection._replace(classifier=Classifier(self.log_prior, projection.classifier))
+    def projection(self, x: CompressedRows, *, likelihood: bool) -> Projection:
+        """The classifier in two steps, for these sparse rows."""
+        steps = projection(self.density, x, likelihood=likelihood)
+        return replace(steps, classifier=Classifier(self.log_prior, steps.classifier))
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jaxgen.domains import Domain
+    from jaxgen.projections import Projection
 
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4
@@ -70,15 +71,19 @@ class CompressedRows:
 
     def products(self, projection: Projection, domain: Domain, *, entries: int) -> tuple[np.ndarray, bool]:
         """The products of all rows with a table, (n, m), by such pieces; and whether a value is outside the domain."""
-        starts, (_, width) = self.matrix.indptr, projection.table.shape
-        result = shares.aligned((self.shape[0], width + len(projection.terms)), projection.table.dtype)
-        columns = np.ascontiguousarray(projection.table.T) if width <= _FEW_COLUMNS else None
+        starts, table = self.matrix.indptr, np.asarray(projection.table)
+        height, width = table.shape
+        place = None if projection.columns is None else self._places(projection.columns)
+        result = shares.aligned((self.shape[0], width + len(projection.terms)), table.dtype)
+        columns = np.ascontiguousarray(table.T) if width <= _FEW_COLUMNS else None
 
         def multiply(rows: slice) -> bool:
             block = self._slice(rows).astype(result.dtype)
+            if place is not None:
+                block = block._holding(block.values, place[block.columns], block.matrix.indptr, height)
             features = projection.features(block).matrix
             if columns is None:
-                result[rows, :width] = features @ projection.table
+                result[rows, :width] = features @ table
             else:
                 for k, column in enumerate(columns):
                     result[rows, k] = features @ column
@@ -91,6 +96,19 @@ class CompressedRows:
         bounds = np.unique([0, *bounds, self.shape[0]])
         bad = shares.over(multiply, [slice(int(first), int(last)) for first, last in pairwise(bounds)])
         return result, any(bad)
+
+    def occurring(self) -> np.ndarray:
+        """The columns that have an entry, in order; column 0 if none has."""
+        check_columns(self.columns, self.shape[1])
+        occurs = np.zeros(self.shape[1], bool)
+        occurs[self.columns] = True
+        return np.flatnonzero(occurs) if len(self.columns) else np.zeros(1, np.intp)
+
+    def _places(self, columns: np.ndarray) -> np.ndarray:
+        """Where each column is among these, which are all that have entries."""
+        places = np.zeros(self.shape[1], self.columns.dtype)
+        places[columns] = np.arange(len(columns))
+        return places
 
     def astype(self, dtype: Any) -> CompressedRows:
         """The same rows with values of another dtype; infinite where they overflow it."""
@@ -141,8 +159,10 @@ class CompressedRows:
         check_columns(columns, self.shape[1])
         return self._holding(self.matrix.data[entries], columns, starts - starts[0])
 
-    def _holding(self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray) -> CompressedRows:
-        shape = (len(starts) - 1, self.shape[1])
+    def _holding(
+        self, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, width: int | None = None
+    ) -> CompressedRows:
+        shape = (len(starts) - 1, self.shape[1] if width is None else width)
         return CompressedRows(_holding(type(self.matrix), shape, values, columns, starts))
 
 
@@ -151,22 +171,6 @@ def _holding(kind: Any, shape: tuple[int, int], values: np.ndarray, indices: np.
     matrix = kind(shape, dtype=values.dtype)
     matrix.data, matrix.indices, matrix.indptr = values, indices, starts
     return matrix
-
-
-class Projection(NamedTuple):
-    """A classifier of sparse rows in two steps: the rows times a table, and a classifier of the products.
-
-    Attributes:
-        features: what is multiplied, of rows.
-        table: (d, m).
-        terms: functions of values whose sums over a row are further columns of the products.
-        classifier: of the products.
-    """
-
-    features: Callable[[Any], Any]
-    table: np.ndarray
-    terms: tuple[Callable[[Any], Any], ...]
-    classifier: Any
 
 
 def unwrapped(values: np.ndarray) -> np.ndarray:

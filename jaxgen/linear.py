@@ -10,13 +10,15 @@ import numpy as np
 
 from jaxgen import domains, inputs
 from jaxgen.classify import Classifier
-from jaxgen.compressed import Projection
+from jaxgen.projections import Projection
 from jaxgen.scoring import check_single
 from jaxgen.sparse import SparseRows, product
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
+
+    from jaxgen.compressed import CompressedRows
 
 
 class LinearClassifier(NamedTuple):
@@ -52,10 +54,10 @@ class LinearClassifier(NamedTuple):
         """Log odds up to a term common to all classes, in nats."""
         return product(x, self.weights) + self.bias[None]
 
-    def projection(self, *, likelihood: bool) -> Projection:
+    def projection(self, x: CompressedRows, *, likelihood: bool) -> Projection:
         """The weights, and a classifier of the products with them."""
-        del likelihood  # there is none
-        return Projection(_as_they_are, np.asarray(self.weights), (), ProjectedClassifier(self.bias))
+        del x, likelihood  # the weights are a table already, and have no likelihood
+        return Projection(_as_they_are, (), ProjectedClassifier(self.bias), np.asarray(self.weights))
 
 
 class ProjectedClassifier(NamedTuple):
@@ -79,10 +81,6 @@ class ProjectedClassifier(NamedTuple):
     def prepared(self, *, likelihood: bool) -> ProjectedClassifier:
         """Itself."""
         return self
-
-    def projection(self, *, likelihood: bool) -> Projection:
-        """It is one already."""
-        raise NotImplementedError
 
     def scores(self, x: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import blocks, culprits, inputs, platform, shares
-from jaxgen.compressed import CompressedRows, Projection
+from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
@@ -46,7 +46,7 @@ class Scorer(Protocol):
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether x may be sparse."""
+        """Whether x may be sparse; then there is `projection(x, likelihood=…)`, a `jaxgen.projections.Projection`."""
         ...
 
     def prepared(self, *, likelihood: bool) -> Any:
@@ -54,10 +54,6 @@ class Scorer(Protocol):
 
         With `likelihood` for functions of the log likelihood, without for those of the scores alone.
         """
-        ...
-
-    def projection(self, *, likelihood: bool) -> Projection:
-        """The prepared classifier in two steps, where x may be sparse."""
         ...
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
@@ -123,7 +119,7 @@ def _score_compressed(
     function: Callable[[Any, Array], Any], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
-    projection = _prepare_program(c, likelihood).projection(likelihood=likelihood)
+    projection = _alike(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
     result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning, likelihood=likelihood)
     return result, bad
@@ -243,10 +239,17 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
 
 
 def _prepared(c: Scorer, *, likelihood: bool) -> Any:
-    with jax.numpy_dtype_promotion("standard"):  # parameters given by hand may mix float32 and float64
+    return _alike(c).prepared(likelihood=likelihood)
+
+
+def _alike(c: Scorer) -> Any:
+    """The classifier in one dtype: parameters given by hand may mix float32 and float64."""
+    kinds = {leaf.dtype if isinstance(leaf, jax.Array) else None for leaf in jax.tree.leaves(c)}
+    if kinds in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+        return c
+    with jax.numpy_dtype_promotion("standard"):
         dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
-    alike: Any = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
-    return alike.prepared(likelihood=likelihood)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
 
 
 def _dtype(c: Any) -> Any:

@@ -1,0 +1,116 @@
+"""Classifiers of sparse rows in two steps: the rows times a table, and a classifier of the products.
+
+The table of a million words is large, and few of them occur in a few documents: then it has those alone. A large one is
+made some columns at a time into NumPy's memory, by every core, as large classifiers are (`class_tables`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import shares
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+
+    from jaxgen.compressed import CompressedRows
+
+# Cells of a table that are made at a time.
+_PIECE = 2**18
+# Fewer entries than this times the columns: then the table has the columns that have entries.
+_ENTRIES_OF_A_COLUMN = 2
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=("table", "columns", "classifier"), meta_fields=("features", "terms")
+)
+@dataclass(frozen=True)
+class Projection:
+    """A classifier of sparse rows in two steps.
+
+    Attributes:
+        features: what is multiplied, of rows.
+        terms: functions of values whose sums over a row are further columns of the products.
+        classifier: of the products.
+        table: what is multiplied by, (m, products).
+        columns: the m columns of the rows that it is for; None for all.
+    """
+
+    features: Callable[[Any], Any]
+    terms: tuple[Callable[[Any], Any], ...]
+    classifier: Any
+    table: Any
+    columns: np.ndarray | None = None
+
+
+def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projection:
+    """The projection of a density for these rows.
+
+    Args:
+        density: tables (K, d) of one dtype; its `prepared` form has `projection` and `affine`.
+        x: the rows.
+        likelihood: whether for functions of the log likelihood, where else the scores do.
+    """
+    classes, d = jax.tree.leaves(density)[0].shape
+    size, columns = max(_PIECE // classes, 1), None
+    if d > 2 * size and x.num_entries < _ENTRIES_OF_A_COLUMN * d:
+        columns = x.occurring()
+        columns = np.pad(columns, (0, max(size - len(columns), 0)), mode="edge")  # programs of one shape
+
+    def steps(*, impossible: bool) -> tuple[Projection, Any]:
+        if d <= 2 * size:
+            return _whole_program(density, likelihood, impossible)
+        return _in_pieces(density, columns, size, likelihood=likelihood, impossible=impossible)
+
+    result, is_impossible = steps(impossible=False)
+    return steps(impossible=True)[0] if is_impossible else result
+
+
+def _in_pieces(
+    density: Any, columns: np.ndarray | None, size: int, *, likelihood: bool, impossible: bool
+) -> tuple[Projection, bool]:
+    """The projection of these columns, or of all, `size` at a time; and whether any event is impossible."""
+    tables = jax.tree.map(np.asarray, density)
+    classes, d = jax.tree.leaves(tables)[0].shape
+    num_rows = d if columns is None else len(columns)
+    places = [slice(first, first + size) for first in [*range(0, num_rows - size, size), num_rows - size]]
+
+    def piece(place: slice) -> tuple[Array, Array]:
+        chosen = None if columns is None else columns[place]
+        some = jax.tree.map(lambda t: t[:, place] if chosen is None else t.take(chosen, axis=1, mode="clip"), tables)
+        return _table_program(some, likelihood, impossible)
+
+    rest, always = _rest_program(density, likelihood, impossible)
+    form = jax.ShapeDtypeStruct((size, (1 + impossible) * classes), jax.tree.leaves(tables)[0].dtype)
+    table, sometimes = shares.gather(piece, places, places, num_rows, form)
+    return dataclasses.replace(rest, table=table, columns=columns), bool(always) or sometimes
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _whole_program(density: Any, likelihood: bool, impossible: bool) -> tuple[Projection, Array]:  # noqa: FBT001
+    prepared = density.prepared(likelihood=likelihood)
+    return prepared.projection(likelihood=likelihood, impossible=impossible), prepared.affine.may_be_impossible
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _table_program(density: Any, likelihood: bool, impossible: bool) -> tuple[Array, Array]:  # noqa: FBT001
+    """The table of a few columns, and whether any event of theirs is impossible."""
+    whole, is_impossible = _whole_program(density, likelihood, impossible)
+    return whole.table, is_impossible
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _rest_program(density: Any, likelihood: bool, impossible: bool) -> tuple[Projection, Array]:  # noqa: FBT001
+    """All but the table, and whether x = 0 is impossible for a class."""
+    prepared = density.prepared(likelihood=likelihood)
+    whole = prepared.projection(likelihood=likelihood, impossible=impossible)
+    return dataclasses.replace(whole, table=None), jnp.any(prepared.affine.always > 0)
