@@ -71,6 +71,11 @@ class Classifier(NamedTuple, Generic[D]):
         return getattr(self.density, "takes_sparse", False)
 
     @property
+    def in_two_steps(self) -> bool:
+        """Whether the scores of sparse rows are made of their products with a table."""
+        return self.takes_sparse and hasattr(self.density, "prepared")
+
+    @property
     def in_one_pass(self) -> bool:
         """Whether the scores are products of x, which are made in one pass."""
         return getattr(self.density, "in_one_pass", False)

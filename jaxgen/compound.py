@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import domains
-from jaxgen.affine import log_factorial
+from jaxgen.affine import as_they_are, log_factorial
 from jaxgen.rising import log_rising
+from jaxgen.sparse import SparseRows, row_sum, summed
 
 if TYPE_CHECKING:
     from jax import Array
@@ -40,23 +41,39 @@ class DirichletMultinomial(NamedTuple):
 
     domain = domains.COUNTS
     needs_total_count = True
+    takes_sparse = True
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.concentration.shape[-1]
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
+        x = summed(x)
         return self.scores(x) + _log_coefficient(x)
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k, their total), in nats: θ renormalised over them is a Dirichlet, of their own α."""
         return self._scores(x.values, jnp.asarray(x.observed)) + _log_coefficient(x.values)
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without its coefficient, which is common to all classes."""
+        if isinstance(x, SparseRows):
+            return self._scores_of_entries(x.summed())
         return self._scores(x, jnp.ones_like(x, bool))
+
+    def _scores_of_entries(self, x: SparseRows) -> Float[Array, "n classes"]:
+        """The same of sparse rows, in which no place has two entries: a word that is absent adds nothing."""
+        of_all = jnp.sum(self.concentration, axis=1)[None]
+        total = x.row_sum(as_they_are)[:, None]
+        unit, table = of_all + total, self.concentration.T
+
+        def term(values: Array, columns: Array, rows: Array) -> Array:
+            alpha, units = (each.at[i].get(mode="promise_in_bounds") for each, i in ((table, columns), (unit, rows)))
+            return log_rising(alpha, values[:, None], units)
+
+        return x.row_sums(term, len(self.concentration), x.dtype) - log_rising(of_all, total, unit)
 
     def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
         total, nothing = jnp.sum(x, axis=1), ~jnp.any(observed, axis=1)
@@ -95,23 +112,39 @@ class NegativeBinomial(NamedTuple):
     rate: Float[Array, "classes features"]
 
     domain = domains.COUNTS
+    takes_sparse = True
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.shape.shape[-1]
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return self.scores(x) - jnp.sum(log_factorial(x), axis=1, keepdims=True)
+        x = summed(x)
+        return self.scores(x) - row_sum(log_factorial, x)[:, None]
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats: the other factors are left out."""
         return self._scores(x.values, jnp.asarray(x.observed)) - jnp.sum(log_factorial(x.values), axis=1, keepdims=True)
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without the factorials, which are common to all classes."""
+        if isinstance(x, SparseRows):
+            return self._scores_of_entries(x.summed())
         return self._scores(x, jnp.ones_like(x, bool))
+
+    def _scores_of_entries(self, x: SparseRows) -> Float[Array, "n classes"]:
+        """The same of sparse rows, in which no place has two entries: the score of no event, and what entries add."""
+        nothing = -jnp.sum(self.shape * jnp.log1p(1 / self.rate), axis=1)
+        shapes, rates = self.shape.T, jnp.broadcast_to(self.rate, self.shape.shape).T
+
+        def term(values: Array, columns: Array, rows: Array) -> Array:
+            del rows
+            shape, rate = (each.at[columns].get(mode="promise_in_bounds") for each in (shapes, rates))
+            return log_rising(shape, values[:, None], 1 + rate)
+
+        return nothing[None] + x.row_sums(term, len(self.shape), x.dtype)
 
     def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
         def one_class(parameters: tuple[Array, Array]) -> Array:
@@ -137,6 +170,6 @@ class NegativeBinomial(NamedTuple):
         return None
 
 
-def _log_coefficient(x: Float[Array, "n d"]) -> Float[Array, "n 1"]:
+def _log_coefficient(x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n 1"]:
     """log m! − Σ_j log x_j!."""
-    return log_factorial(jnp.sum(x, axis=1, keepdims=True)) - jnp.sum(log_factorial(x), axis=1, keepdims=True)
+    return (log_factorial(row_sum(as_they_are, x)) - row_sum(log_factorial, x))[:, None]

@@ -34,6 +34,7 @@ class LinearClassifier(NamedTuple):
 
     domain = domains.FINITE
     takes_sparse = True
+    in_two_steps = True
     in_one_pass = True
 
     @property

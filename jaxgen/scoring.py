@@ -46,7 +46,7 @@ class Scorer(Protocol):
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether x may be sparse; then there is `projection(x, likelihood=…)`, a `jaxgen.projections.Projection`."""
+        """Whether x may be sparse; with `in_two_steps` there is `projection(x, likelihood=…)`, which makes them."""
         ...
 
     def prepared(self, *, likelihood: bool) -> Any:
@@ -80,7 +80,8 @@ def score(
     check_single(c)
     tuning = platform.tuning_of(c, x)
     eager_on_cpu = platform.platform_of(c, x) == "cpu"
-    if isinstance(x, CompressedRows) and eager_on_cpu and tuning and tuning.sparse == "scipy":
+    in_two_steps = eager_on_cpu and getattr(c, "in_two_steps", False)
+    if isinstance(x, CompressedRows) and in_two_steps and tuning and tuning.sparse == "scipy":
         result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
     elif (
         not eager_on_cpu

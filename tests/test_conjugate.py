@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.optimize
+import scipy.sparse
 import scipy.stats
 import sklearn.covariance
 import sklearn.discriminant_analysis
+from jax.experimental import sparse as jsparse
 from jax.test_util import check_grads
 from registry import FORMS, each_form
 
@@ -327,6 +329,29 @@ def test_predictive_densities_equal_scipy(density, x, oracle):
     np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), posterior, rtol=1e-9)
     with pytest.raises(TypeError, match="not linear in x"):
         jg.to_linear(c)
+
+
+@pytest.mark.parametrize("name", ["DirichletMultinomial", "NegativeBinomial"])
+def test_predictive_densities_of_counts_take_sparse_rows(name):
+    density, x, oracle = DENSITIES[name]
+    c, expected = compound(density), np.array([[oracle(k, row) for k in range(K)] for row in x])
+    posterior = np.exp(expected) / np.exp(expected).sum(axis=1, keepdims=True)
+    rows, columns = (np.tile(index.ravel(), 2) for index in np.indices(x.shape))  # zeros too, and two of each place
+    values = np.concatenate([np.minimum(x, 1).ravel(), np.maximum(x - 1, 0).ravel()]).astype(float)
+    entries = jsparse.BCOO(
+        (jnp.asarray(values), jnp.stack([jnp.asarray(rows), jnp.asarray(columns)], 1)), shape=x.shape
+    )
+    for sparse in (scipy.sparse.csr_array(x), scipy.sparse.coo_matrix((values, (rows, columns)), x.shape), entries):
+        np.testing.assert_allclose(jg.log_likelihood(c, sparse), expected, rtol=1e-10)
+        np.testing.assert_allclose(np.exp(jg.log_posterior(c, sparse)), posterior, rtol=1e-9)
+    np.testing.assert_allclose(jax.jit(jg.log_likelihood)(c, entries), expected, rtol=1e-10)
+    counts = jg.pad_rows(scipy.sparse.csr_array(x))
+    np.testing.assert_allclose(jg.log_likelihood(c, counts), expected, rtol=1e-10)
+
+    def evidence(density):
+        return jnp.sum(jax.jit(jg.log_evidence)(compound(density), entries))
+
+    check_grads(evidence, (density,), 2, modes=["rev"])
 
 
 @each_density
