@@ -64,10 +64,10 @@ def predictive(estimator: Any, statistics: Statistics) -> Classifier[Any]:
     """The posterior predictive classifier: p(x | y, data) of one new row, averaged over the parameters' posterior.
 
     The estimate takes one value of the parameters for the truth; few rows leave many. A Bernoulli and a categorical
-    feature have the same density either way. Word counts become `DirichletMultinomial`, events `NegativeBinomial`
-    (which take sparse rows too), Gaussians `StudentT` or, with diagonal covariances, `DiagonalStudentT`: a spherical covariance is one unknown σ² for
-    all features, which makes them dependent. Rows to come share their parameters, so that their joint density is not
-    the product of these; the class prior is that of `estimate`.
+    feature have the same density either way. Word counts become `DirichletMultinomial`, events `NegativeBinomial`, and
+    both take sparse rows; Gaussians `StudentT` or, with diagonal covariances, `DiagonalStudentT`: a spherical one is
+    one unknown σ² for all features, which makes them dependent. Rows to come share their parameters, so that their
+    joint density is not the product of these; the class prior is that of `estimate`.
 
     Args:
         estimator: as for `log_marginal_likelihood`.
