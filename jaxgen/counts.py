@@ -18,7 +18,7 @@ from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, working_dtype
 from jaxgen.sparse import SparseRows
-from jaxgen.total import Total, observed_weight
+from jaxgen.total import Total, observed_weight, weight_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +73,13 @@ class Counts:
         """The sums, 0 where a subtraction left less; with the derivative of a sum where it is 0."""
         total = self.feature_sum.value
         return jnp.where(total < 0, 0.0, total)
+
+    def by_feature(self) -> Counts:
+        """The same counts with a weight for each feature, as those of batches with missing ones have."""
+        if self.feature_weight is not None:
+            return self
+        weight = weight_of_each(self.class_weight, self.feature_sum.high.shape)
+        return dataclasses.replace(self, feature_weight=weight)
 
     def merge(self, other: Counts) -> Counts:
         """The counts of both batches."""

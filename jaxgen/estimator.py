@@ -169,7 +169,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             y: labels (n,) or responsibilities (n, K), as for `fit`.
             num_classes: K; inferred from concrete labels.
             sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
-            observed: True for the entries of x that count, as for `fit`; give it to every batch or to none.
+            observed: True for the entries of x that count, as for `fit`; a batch without it has all.
             given: the current classifier, where the family fills in what was not observed (full covariances): the
                 statistics are those expected under it, and their `estimate` is one step of EM.
             block_size: dense rows that are summarised at a time; by default what suits the platform.

@@ -158,8 +158,7 @@ def merge(a: S, b: S) -> S:
         >>> jg.merge(first, second).mean.value.tolist()
         [[2.0, 3.0], [4.0, 5.0]]
     """
-    _check_alike("merge", a, b)
-    return merge_program(a, b)
+    return merge_program(*_alike("merge", a, b))
 
 
 def subtract(whole: S, part: S) -> S:
@@ -182,8 +181,7 @@ def subtract(whole: S, part: S) -> S:
         >>> rest.class_weight.value.tolist(), rest.feature_sum.value.tolist()
         ([1.0, 1.0], [[1.0, 1.0], [0.0, 1.0]])
     """
-    _check_alike("subtract", whole, part)
-    return _subtract_program(whole, part)
+    return _subtract_program(*_alike("subtract", whole, part))
 
 
 def scale(statistics: S, factor: Array | float) -> S:
@@ -223,11 +221,14 @@ def scale(statistics: S, factor: Array | float) -> S:
     return _scale_program(statistics, number)
 
 
-def _check_alike(verb: str, a: Any, b: Any) -> None:
+def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
+    """Both in one form; an error where they have none."""
+    if type(a) is type(b) and hasattr(a, "by_feature") and jax.tree.structure(a) != jax.tree.structure(b):
+        a, b = a.by_feature(), b.by_feature()  # one was made with observed, the other without
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
         raise TypeError(
-            f"{verb} takes two statistics of one kind, from the same estimator, both made with observed or both "
-            f"without; found {type(a).__name__} and {type(b).__name__}."
+            f"{verb} takes two statistics of one kind, from the same estimator; found {type(a).__name__} and "
+            f"{type(b).__name__}."
         )
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         if left.dtype != right.dtype:
@@ -240,6 +241,7 @@ def _check_alike(verb: str, a: Any, b: Any) -> None:
                 f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
                 "structure to the estimators."
             )
+    return a, b
 
 
 @jax.jit

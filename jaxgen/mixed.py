@@ -40,6 +40,10 @@ class MixedStatistics:
     class_weight: Total
     parts: tuple[Any, ...]
 
+    def by_feature(self) -> MixedStatistics:
+        """The same statistics with a weight for each feature, as those of batches with missing ones have."""
+        return MixedStatistics(self.class_weight, tuple(part.by_feature() for part in self.parts))
+
     def merge(self, other: MixedStatistics) -> MixedStatistics:
         """The statistics of both batches."""
         parts = (mine.merge(theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from jax import lax
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import diagonals, matmul, safe_divide, with_diagonal
-from jaxgen.total import Total, observed_weight
+from jaxgen.total import Total, observed_weight, weight_of_each
 
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16
@@ -77,6 +77,12 @@ class Moments:
     def weight(self) -> Total:
         """The weight of the rows in which each feature was observed, (K, 1) or (K, d)."""
         return observed_weight(self.class_weight, self.feature_weight)
+
+    def by_feature(self) -> Moments:
+        """The same moments with a weight for each feature, as those of batches with missing ones have."""
+        if self.feature_weight is not None or self.scatter.ndim == 3:  # a full scatter has features filled in
+            return self
+        return replace(self, feature_weight=weight_of_each(self.class_weight, self.mean.high.shape))
 
     def merge(self, other: Moments) -> Moments:
         """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""

@@ -99,6 +99,11 @@ def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:
     return Total(jnp.where(jnp.isnan(column.high), jnp.nan, feature_weight.high), feature_weight.low)
 
 
+def weight_of_each(class_weight: Total, shape: tuple[int, ...]) -> Total:
+    """The weight of each feature in each class, where all were observed: that of the class."""
+    return jax.tree.map(lambda limb: jnp.broadcast_to(limb[:, None], shape), class_weight)
+
+
 def holds_nan_or_infinity(tree: Any) -> Bool[Array, ""]:
     """Whether any number in a tree is NaN or +∞; −∞ is the log of what is impossible."""
     return ~all_leaves(lambda leaf: leaf < jnp.inf, tree)

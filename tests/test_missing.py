@@ -163,6 +163,13 @@ def test_partial_batches_merge_and_subtract(case):
     close(jg.merge(*parts), whole)
     close(of(slice(None), block_size=7), whole)
     close(jg.subtract(whole, parts[0]), parts[1], 1e-9)
+    observed[:30] = True
+    complete = case.estimator.statistics(case.data()[0][:30], y[:30], num_classes=K)
+    x[:30] = case.data()[0][:30]
+    whole = of(slice(None))
+    for both in ((complete, parts[1]), (parts[1], complete)):
+        close(jg.merge(*both), whole)
+    close(jg.subtract(whole, complete), parts[1], 1e-9)
     weight = np.random.default_rng(2).permutation(np.arange(len(x)) % 3)  # as many rows again: the program of the whole
     close(of(slice(None), sample_weight=weight), of(np.repeat(np.arange(len(x)), weight)))
 
