@@ -96,6 +96,7 @@ def _of_words(name: str, family: dict[str, Any]) -> list[Case]:
         Case(f"{name} fit, CSR, K = 2", 3, 1e-3, partial(counted, data=_two)),
         Case(f"{name} fit, CSR, V = 1e6", 5, 1e-3, partial(counted, data=_wide)),
         Case(f"{name} posterior, CSR", 2.5, 1e-3, partial(scored, data=_twenty)),
+        Case(f"{name} posterior, V = 1e6", None, 1e-3, partial(scored, data=_wide)),
         Case(f"{name} posterior, padded once", 4, 1e-3, partial(scored, data=_twenty, form="padded")),
     ]
 

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 # Cells of a table that are made at a time.
 _PIECE = 2**18
-# Fewer entries than this times the columns: then the table has the columns that have entries.
+# With fewer entries than this for a column, the table has the columns that have entries. Measured with a million words
+# in 20 classes: 1.1 million entries are scored in 52 ms, in 75 with a table of all columns; 2.2 million in 91 and 93,
+# 5.5 million in 188 and 142.
 _ENTRIES_OF_A_COLUMN = 2
 
 
