@@ -9,7 +9,6 @@ from typing import Any
 
 from benchmarks.data import TABLES, InputError
 
-RECORDS = ("throughput", "scaling", "large", "curves", "efficiency", "warm-start")
 OUTPUT = Path("benchmarks/output")  # git ignores it
 
 
@@ -77,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="the README's tables in markdown, made from a run that was stored")
     report.add_argument("folder", type=Path, help="such as a folder of benchmarks/results/")
-    report.add_argument("--only", nargs="+", choices=RECORDS, metavar="RECORD", help=f"of {', '.join(RECORDS)}")
+    report.add_argument("--only", nargs="+", metavar="RECORD", help="such as throughput; else all that are there")
     return parser
 
 

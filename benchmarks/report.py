@@ -19,6 +19,9 @@ def markdown(folder: Path, only: list[str] | None = None) -> str:
     Raises:
         InputError: if a record cannot be read, or there is none.
     """
+    unknown = set(only or ()) - set(RECORDS)
+    if unknown:
+        raise InputError(f"--only takes {', '.join(RECORDS)}; found {', '.join(sorted(unknown))}")
     names = only or [name for name in RECORDS if (folder / f"{name}.json").exists()]
     if not names:
         raise InputError(f"{folder} holds no record; expected one of {', '.join(f'{name}.json' for name in RECORDS)}")

@@ -192,8 +192,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             wanted = (labels.num_classes, rows.shape[1])
             if (found := (*given.class_shape, given.num_features)) != wanted:
                 raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
-        if block_size is not None and (not isinstance(block_size, int) or block_size < 1):
-            raise ValueError(f"block_size must be a positive integer or None; found {block_size!r}.")
+        if block_size is not None:
+            block_size = inputs.check_positive_integer("block_size", block_size)
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)

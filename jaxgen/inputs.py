@@ -180,6 +180,15 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
 
 
+def check_positive_integer(name: str, value: Any, *, most: float = 2**31 - 1) -> int:
+    """The value as a Python integer; an error for what is none, or is larger than a compiled counter goes."""
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not (is_integer and 1 <= value <= most):
+        upper = f" up to {most}" if is_integer and value > most else ""
+        raise ValueError(f"{name} must be a positive integer{upper}, static under jit; found {value!r}.")
+    return int(value)
+
+
 def check_num_classes(num_classes: Any) -> int:
     """K as a positive Python integer."""
     if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)):

@@ -26,7 +26,6 @@ from jaxgen.regression_problem import (
     check_data,
     check_number,
     check_outcome,
-    check_steps,
     standardise,
 )
 
@@ -236,7 +235,7 @@ def lasso(
     l1 = check_number("l1", l1)
     if tolerance is not None:
         tolerance = check_number("tolerance", tolerance)
-    check_steps("max_steps", max_steps)
+    max_steps = inputs.check_positive_integer("max_steps", max_steps)
     data = check_data(x, target, sample_weight)
     if data.target.ndim > 1:
         raise ValueError(
@@ -298,7 +297,7 @@ def gradient_descent(
         0.1000 5.00
     """
     l2 = check_number("l2", l2)
-    check_steps("steps", steps)
+    steps = inputs.check_positive_integer("steps", steps)
     if not (optimizer is None or all(hasattr(optimizer, name) for name in ("init", "update"))):
         raise TypeError(
             f"optimizer must be an optax gradient transformation, such as optax.sgd(0.1), or None; found {optimizer!r}."

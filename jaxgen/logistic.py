@@ -93,8 +93,7 @@ class LogisticRegression:
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         inputs.check_hyperparameters(self)
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int) or self.max_steps < 1:
-            raise ValueError(f"LogisticRegression.max_steps must be a positive integer; found {self.max_steps!r}.")
+        inputs.check_positive_integer("LogisticRegression.max_steps", self.max_steps)
         if not (self.optimizer is None or all(hasattr(self.optimizer, name) for name in ("init", "update"))):
             raise TypeError(
                 "LogisticRegression.optimizer must be an optax gradient transformation, such as optax.adam(1e-2), or "
@@ -222,9 +221,9 @@ def _train_program(
     held, begin, ending = lax.stop_gradient((problem, frame.table(start), ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     if estimator.optimizer is None and small:
-        found = newton.minimise(held, begin, *ending, estimator.max_steps)
+        found = newton.minimise(held, begin, *ending, int(estimator.max_steps))
     else:
-        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, estimator.max_steps)
+        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, int(estimator.max_steps))
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +71,14 @@ def train_batches(
             f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
         )
     estimator.check()
-    for name, value in (("num_classes", num_classes), ("num_rows", num_rows)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; found {value!r}.")
+    inputs.check_positive_integer("num_classes", num_classes)
+    inputs.check_positive_integer("num_rows", num_rows, most=math.inf)
     frame = table = state = norm = None
     step = 0
     for step, batch in enumerate(batches, 1):
         try:
             rows, labels = _check_batch(batch, num_classes)
-            decay = jnp.asarray(estimator.l2) / num_rows
+            decay = jnp.asarray(estimator.l2) / float(num_rows)
             if frame is None:
                 if start is not None:
                     check_start(start, rows.shape[1], num_classes)

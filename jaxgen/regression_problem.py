@@ -159,12 +159,6 @@ def check_number(name: str, value: Any) -> Any:
     return np.float64(number)
 
 
-def check_steps(name: str, value: Any) -> None:
-    """Raise the error for what is not a positive number of steps."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be a positive integer; found {value!r}.")
-
-
 def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
     """An error or a warning where the outcome is known and not good; `remedy` ends what it says."""
     if inputs.is_traced(outcome):

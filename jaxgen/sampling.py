@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier, generative
@@ -48,8 +47,7 @@ def sample(
     """
     c = generative(c, "sample")
     check_single(c)
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n must be a positive integer, static under jit; found {n!r}.")
+    n = inputs.check_positive_integer("n", n)
     needs_total = getattr(c.density, "needs_total_count", False)
     if (total_count is not None) != needs_total:
         raise ValueError(

@@ -158,9 +158,8 @@ def _train(
     values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
     data = em.Data(values, observed, known, unlabelled, hard)
     how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(np.all(has_label)))
-    for name, value in (("restarts", restarts), ("max_steps", max_steps)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; found {value!r}.")
+    restarts = inputs.check_positive_integer("restarts", restarts)
+    max_steps = inputs.check_positive_integer("max_steps", max_steps)
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
     given = start if isinstance(start, Classifier) else None
     classifier, report = program(estimator, key, data, given, _number("tolerance", tolerance))

@@ -66,6 +66,8 @@ BAD_FITS = {
     "shared that is no bool": (jg.GDA("full", shared=1), X, Y, {}, TypeError, r"shared must be True or False"),
     "negative l2": (jg.LogisticRegression(l2=-1.0), X, Y, {}, ValueError, r"LogisticRegression.l2"),
     "no steps": (jg.LogisticRegression(max_steps=0), X, Y, {}, ValueError, r"max_steps must be a positive integer"),
+    "too many steps": (
+        jg.LogisticRegression(max_steps=2**31), X, Y, {}, ValueError, r"integer up to 2147483647.*found 2147483648"),
     "optimizer by name": (jg.LogisticRegression(optimizer="adam"), X, Y, {}, TypeError, r"optax gradient transform"),
     "NaN to logistic": (jg.LogisticRegression(), SPOILT, Y, {}, ValueError, r"found nan at row 2, column 1"),
     "logistic without weight": (
@@ -157,8 +159,13 @@ def test_statistics_of_different_kinds_do_not_merge():
         jg.merge(X, X)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_number_of_numpy_is_a_number_of_steps():
+    few, many = (jg.LogisticRegression(max_steps=number) for number in (np.int64(50), 50))
+    np.testing.assert_array_equal(jg.fit(few, X, Y).weights, jg.fit(many, X, Y).weights)
+
+
 def test_block_size():
-    with pytest.raises(ValueError, match="block_size must be a positive integer or None; found 0"):
+    with pytest.raises(ValueError, match="block_size must be a positive integer, static under jit; found 0"):
         jg.LDA().statistics(X, Y, block_size=0)
 
 

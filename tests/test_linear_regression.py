@@ -449,7 +449,7 @@ BAD_CALLS = {
     "no steps": (
         lambda: lr.lasso(X, T, 1.0, max_steps=0),
         ValueError,
-        r"max_steps must be a positive integer; found 0",
+        r"max_steps must be a positive integer, static under jit; found 0",
     ),
     "several targets of the lasso": (
         lambda: lr.lasso(X, X, 1.0),

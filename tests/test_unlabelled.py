@@ -176,6 +176,7 @@ def test_gradients_go_through_the_maximum(name):
         ({"y": np.full(9, -2), "num_classes": 2}, ValueError, r"y must hold labels in \[0, 2\); found -2"),
         ({"num_classes": 2, "start": "kmeans"}, ValueError, "start must be 'k-means\\+\\+', 'random' or a classifier"),
         ({"num_classes": 2, "restarts": 0}, ValueError, "restarts must be a positive integer"),
+        ({"num_classes": 2, "max_steps": 2**31}, ValueError, "max_steps must be a positive integer up to 2147483647"),
         ({"num_classes": 2, "tolerance": -1.0}, ValueError, "tolerance must be one finite number, 0 or more"),
         (
             {"num_classes": 2, "unlabelled_weight": np.ones(2)},
