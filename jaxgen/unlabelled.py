@@ -10,14 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, em, inputs, platform, starts
+from jaxgen import em, inputs, platform, starts
 from jaxgen.classify import Classifier
 from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em import EMReport
 from jaxgen.estimator import D, GenerativeEstimator
-from jaxgen.labels import HardLabels
-from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
+from jaxgen.partial_labels import partly_labelled
 from jaxgen.scoring import check_single
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.inputs import AnyArray
-    from jaxgen.labels import Labels
     from jaxgen.platform import Tuning
 
 _STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
@@ -148,16 +145,9 @@ def _train(
     estimator.check_features(rows.shape[1])
     if num_classes is None and isinstance(start, Classifier):
         num_classes = start.class_shape[0]
-    has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
-    weight = None if sample_weight is None else inputs.check_weight(rows.shape[0], sample_weight)
     share = _number("unlabelled_weight", unlabelled_weight)
-    sure = complete and isinstance(labels, HardLabels)
-    known, unlabelled, hard, weighs = _label_program(has_label, labels, weight, share, working_dtype(rows.dtype), sure)
-    if not inputs.is_traced(weighs) and not weighs:
-        culprits.raise_for_no_weight()
-    values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
-    data = em.Data(values, observed, known, unlabelled, hard)
-    how = _check_start(start, key, data, complete=not inputs.is_traced(has_label) and bool(np.all(has_label)))
+    data, all_have_labels = partly_labelled(rows, y, num_classes, sample_weight, share, complete=complete)
+    how = _check_start(start, key, data, complete=all_have_labels)
     restarts = inputs.check_positive_integer("restarts", restarts)
     max_steps = inputs.check_positive_integer("max_steps", max_steps)
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
@@ -165,7 +155,7 @@ def _train(
     classifier, report = program(estimator, key, data, given, _number("tolerance", tolerance))
     if not inputs.is_traced(report) and np.isnan(np.asarray(report.log_evidence)[int(report.steps) - 1]):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
-        estimator.naive().statistics(x, np.ones_like(known), observed=observed, sample_weight=sample_weight)
+        estimator.naive().statistics(x, np.ones_like(data.known), observed=data.observed, sample_weight=sample_weight)
         raise ValueError(
             f"every one of {restarts} runs broke down: a class was left with too few rows for its covariance. Raise "
             "ridge, restarts or prior strength, choose fewer classes, or share the covariance."
@@ -182,45 +172,6 @@ def warn_unless_converged(report: EMReport) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool) -> tuple[Any, Labels]:
-    """Which rows have labels, and the labels of all, of any class for those that have none."""
-    n = rows.shape[0]
-    y = np.full(n, -1) if y is None else inputs.as_array("y", y)
-    y = y if inputs.is_traced(y) else np.asarray(y)
-    numpy = np if isinstance(y, np.ndarray) else jnp
-    if complete or y.ndim > 2:
-        has_label = np.ones(n, bool)
-    elif y.ndim == 2:
-        has_label = numpy.any(y != 0, axis=1)
-    else:
-        has_label = y != -1
-        if num_classes is None and not inputs.is_traced(y) and not has_label.any():
-            raise ValueError("num_classes must be given where no row has a label; found None.")
-        y = numpy.where(has_label, y, 0)
-    return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
-
-
-@partial(jax.jit, static_argnames=("dtype", "sure"))
-def _label_program(
-    has_label: Array,
-    labels: Labels,
-    weight: Array | None,
-    share: Array,
-    dtype: np.dtype,
-    sure: bool,  # noqa: FBT001
-) -> tuple[Array, Array, tuple[Array, Array] | None, Array]:
-    """Responsibilities of the rows that have labels, zero for the others; the weights of the others, zero for those.
-
-    Then the hard labels and weights of all, where each is `sure` to have one; and whether any row weighs anything.
-    """
-    labels = labels.prepare(dtype)
-    known = jnp.where(has_label[:, None], labels.dense(), 0.0)
-    each = jnp.ones(has_label.shape, dtype) if weight is None else weight.astype(dtype)
-    unlabelled = jnp.where(has_label, 0.0, share.astype(dtype) * each)
-    hard = (jnp.asarray(labels.index), labels.row_weight) if sure and isinstance(labels, HardLabels) else None
-    return known, unlabelled, hard, jnp.any(known) | jnp.any(unlabelled)
 
 
 def _number(name: str, value: Any) -> AnyArray:

@@ -1,0 +1,87 @@
+"""Labels that some rows have: the responsibilities of those, and the weights of the others."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import culprits, inputs
+from jaxgen.em import Data
+from jaxgen.labels import HardLabels
+from jaxgen.missing import PartialRows
+from jaxgen.numerics import working_dtype
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from jaxgen.inputs import AnyArray
+    from jaxgen.labels import Labels
+
+
+def partly_labelled(
+    rows: Any, y: Any, num_classes: int | None, sample_weight: Any, unlabelled_weight: AnyArray, *, complete: bool
+) -> tuple[Data, bool]:
+    """What EM takes, and whether every row is known to have a label.
+
+    Args:
+        rows: that were checked.
+        y: labels, −1 for a row that has none; responsibilities, whose rows of zeros have none; None for no label.
+        num_classes: K; inferred from concrete labels.
+        sample_weight: of each row.
+        unlabelled_weight: how much a row without a label counts.
+        complete: whether every row must have one.
+    """
+    has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
+    weight = None if sample_weight is None else inputs.check_weight(rows.shape[0], sample_weight)
+    sure = complete and isinstance(labels, HardLabels)
+    known, unlabelled, hard, weighs = _program(
+        has_label, labels, weight, unlabelled_weight, working_dtype(rows.dtype), sure
+    )
+    if not inputs.is_traced(weighs) and not weighs:
+        culprits.raise_for_no_weight()
+    values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
+    data = Data(values, observed, known, unlabelled, hard)
+    return data, not inputs.is_traced(has_label) and bool(np.all(has_label))
+
+
+def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool) -> tuple[Any, Labels]:
+    """Which rows have labels, and the labels of all, of any class for those that have none."""
+    n = rows.shape[0]
+    y = np.full(n, -1) if y is None else inputs.as_array("y", y)
+    y = y if inputs.is_traced(y) else np.asarray(y)
+    numpy = np if isinstance(y, np.ndarray) else jnp
+    if complete or y.ndim > 2:
+        has_label = np.ones(n, bool)
+    elif y.ndim == 2:
+        has_label = numpy.any(y != 0, axis=1)
+    else:
+        has_label = y != -1
+        if num_classes is None and not inputs.is_traced(y) and not has_label.any():
+            raise ValueError("num_classes must be given where no row has a label; found None.")
+        y = numpy.where(has_label, y, 0)
+    return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
+
+
+@partial(jax.jit, static_argnames=("dtype", "sure"))
+def _program(
+    has_label: Array,
+    labels: Labels,
+    weight: Array | None,
+    share: Array,
+    dtype: np.dtype,
+    sure: bool,  # noqa: FBT001
+) -> tuple[Array, Array, tuple[Array, Array] | None, Array]:
+    """Responsibilities of the rows that have labels, zero for the others; the weights of the others, zero for those.
+
+    Then the hard labels and weights of all, where each is `sure` to have one; and whether any row weighs anything.
+    """
+    labels = labels.prepare(dtype)
+    known = jnp.where(has_label[:, None], labels.dense(), 0.0)
+    each = jnp.ones(has_label.shape, dtype) if weight is None else weight.astype(dtype)
+    unlabelled = jnp.where(has_label, 0.0, share.astype(dtype) * each)
+    hard = (jnp.asarray(labels.index), labels.row_weight) if sure and isinstance(labels, HardLabels) else None
+    return known, unlabelled, hard, jnp.any(known) | jnp.any(unlabelled)
