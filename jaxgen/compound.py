@@ -51,7 +51,8 @@ class DirichletMultinomial(NamedTuple):
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
         x = summed(x)
-        return self.scores(x) + _log_coefficient(x)
+        scores = self._of_entries(x, likelihood=True) if isinstance(x, SparseRows) else self.scores(x)
+        return scores + _log_coefficient(x)
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k, their total), in nats: θ renormalised over them is a Dirichlet, of their own α."""
@@ -60,20 +61,21 @@ class DirichletMultinomial(NamedTuple):
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without its coefficient, which is common to all classes."""
         if isinstance(x, SparseRows):
-            return self._scores_of_entries(x.summed())
+            return self._of_entries(x.summed(), likelihood=False)
         return self._scores(x, jnp.ones_like(x, bool))
 
-    def _scores_of_entries(self, x: SparseRows) -> Float[Array, "n classes"]:
+    def _of_entries(self, x: SparseRows, *, likelihood: bool) -> Float[Array, "n classes"]:
         """The same of sparse rows, in which no place has two entries: a word that is absent adds nothing."""
-        of_all = jnp.sum(self.concentration, axis=1)[None]
+        of_all = jnp.sum(_proper(self.concentration), axis=1)[None]
         total = x.row_sum(as_they_are)[:, None]
         unit, table = of_all + total, self.concentration.T
 
         def term(values: Array, columns: Array, rows: Array) -> Array:
             alpha, units = (each.at[i].get(mode="promise_in_bounds") for each, i in ((table, columns), (unit, rows)))
-            return log_rising(alpha, values[:, None], units)
+            return _less(log_rising(alpha, values[:, None], units), likelihood=likelihood)
 
-        return x.row_sums(term, len(self.concentration), x.dtype) - log_rising(of_all, total, unit)
+        of_words = x.row_sums(term, len(self.concentration), x.dtype)
+        return of_words - _less(log_rising(of_all, total, unit), likelihood=likelihood)
 
     def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
         total, nothing = jnp.sum(x, axis=1), ~jnp.any(observed, axis=1)
@@ -122,7 +124,8 @@ class NegativeBinomial(NamedTuple):
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         x = summed(x)
-        return self.scores(x) - row_sum(log_factorial, x)[:, None]
+        scores = self._of_entries(x, likelihood=True) if isinstance(x, SparseRows) else self.scores(x)
+        return scores - row_sum(log_factorial, x)[:, None]
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats: the other factors are left out."""
@@ -131,20 +134,20 @@ class NegativeBinomial(NamedTuple):
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without the factorials, which are common to all classes."""
         if isinstance(x, SparseRows):
-            return self._scores_of_entries(x.summed())
+            return self._of_entries(x.summed(), likelihood=False)
         return self._scores(x, jnp.ones_like(x, bool))
 
-    def _scores_of_entries(self, x: SparseRows) -> Float[Array, "n classes"]:
+    def _of_entries(self, x: SparseRows, *, likelihood: bool) -> Float[Array, "n classes"]:
         """The same of sparse rows, in which no place has two entries: the score of no event, and what entries add."""
-        nothing = -jnp.sum(self.shape * jnp.log1p(1 / self.rate), axis=1)
+        nothing = -jnp.sum(_proper(self.shape) * jnp.log1p(1 / self.rate), axis=1)[None]
         shapes, rates = self.shape.T, jnp.broadcast_to(self.rate, self.shape.shape).T
 
         def term(values: Array, columns: Array, rows: Array) -> Array:
             del rows
             shape, rate = (each.at[columns].get(mode="promise_in_bounds") for each in (shapes, rates))
-            return log_rising(shape, values[:, None], 1 + rate)
+            return _less(log_rising(shape, values[:, None], 1 + rate), likelihood=likelihood)
 
-        return nothing[None] + x.row_sums(term, len(self.shape), x.dtype)
+        return _less(nothing, likelihood=likelihood) + x.row_sums(term, len(self.shape), x.dtype)
 
     def _scores(self, x: Float[Array, "n d"], observed: Bool[Array, "n d"]) -> Float[Array, "n classes"]:
         def one_class(parameters: tuple[Array, Array]) -> Array:
@@ -168,6 +171,16 @@ class NegativeBinomial(NamedTuple):
     def linear(self) -> None:
         """An event that happens again tells less each time."""
         return None
+
+
+def _less(terms: Float[Array, "m classes"], *, likelihood: bool) -> Float[Array, "m classes"]:
+    """Terms of the log likelihood; of scores less that of the first class, whose rounding would drown the rest."""
+    return terms if likelihood else terms - terms[:, :1]
+
+
+def _proper(parameters: Float[Array, "classes d"]) -> Float[Array, "classes d"]:
+    """NaN for what is not positive: an entry may not come across it."""
+    return jnp.where(parameters > 0, parameters, jnp.nan)
 
 
 def _log_coefficient(x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n 1"]:

@@ -24,7 +24,8 @@ class Density(Protocol):
     `expanded()`, a quicker form of the density and whether that is accurate; `mean`, or where features depend on each
     other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what was not observed given what was;
     `prepared(likelihood=…)`, the same density with what all rows need computed once; and with `takes_sparse = True`, x
-    may be `SparseRows`, and what `prepared` returns, if there is that, is a `jaxgen.affine.PreparedDensity`.
+    may be `SparseRows`. One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a
+    `jaxgen.affine.PreparedDensity`.
     """
 
     @property

@@ -226,9 +226,9 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
     if type(a) is type(b) and hasattr(a, "by_feature") and jax.tree.structure(a) != jax.tree.structure(b):
         a, b = a.by_feature(), b.by_feature()  # one was made with observed, the other without
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
+        first, second = _kinds(a, b)
         raise TypeError(
-            f"{verb} takes two statistics of one kind, from the same estimator; found {type(a).__name__} and "
-            f"{type(b).__name__}."
+            f"{verb} takes two statistics of one kind, from estimators of one structure; found {first} and {second}."
         )
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         if left.dtype != right.dtype:
@@ -242,6 +242,11 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
                 "structure to the estimators."
             )
     return a, b
+
+
+def _kinds(a: Any, b: Any) -> list[str]:
+    """Their types, or what these hold where the types are the same."""
+    return [str(jax.tree.map(jax.typeof, each)) if type(a) is type(b) else type(each).__name__ for each in (a, b)]
 
 
 @jax.jit

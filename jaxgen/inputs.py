@@ -70,8 +70,8 @@ def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
     if not sparse:
         raise TypeError(
             f"x must be dense for this model; found {type(x).__name__}. BernoulliNB, MultinomialNB, PoissonNB, "
-            "ComplementNB and linear classifiers take sparse rows; for others give x.toarray(), or x.todense() of a "
-            "JAX matrix."
+            "ComplementNB, predictives of counts and linear classifiers take sparse rows; for others give x.toarray(), "
+            "or x.todense() of a JAX matrix."
         )
     return as_sparse(x)
 

@@ -89,8 +89,9 @@ def _in_pieces(
     def piece(place: slice) -> tuple[Array, Array]:
         chosen = None if columns is None else columns[place]
         some = jax.tree.map(lambda t: t[:, place] if chosen is None else t.take(chosen, axis=1, mode="clip"), tables)
-        return _table_program(some, likelihood, impossible)
+        return _table_program(jax.device_put(some, where), likelihood, impossible)
 
+    where = shares.placement(density)
     rest, always = _rest_program(density, likelihood, impossible)
     form = jax.ShapeDtypeStruct((size, (1 + impossible) * classes), jax.tree.leaves(tables)[0].dtype)
     table, sometimes = shares.gather(piece, places, places, num_rows, form)

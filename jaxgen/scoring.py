@@ -46,7 +46,10 @@ class Scorer(Protocol):
 
     @property
     def takes_sparse(self) -> bool:
-        """Whether x may be sparse; with `in_two_steps` there is `projection(x, likelihood=…)`, which makes them."""
+        """Whether x may be sparse.
+
+        It may have `in_two_steps`, whether it has `projection(x, likelihood=…)` as well: a `Projection` for those rows.
+        """
         ...
 
     def prepared(self, *, likelihood: bool) -> Any:
@@ -120,9 +123,10 @@ def _score_compressed(
     function: Callable[[Any, Array], Any], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
-    projection = _alike(c).projection(x, likelihood=likelihood)
+    projection = _in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
-    result, _ = _score_shares(function, projection.classifier, jax.device_put(products), tuning, likelihood=likelihood)
+    products = jax.device_put(products, shares.placement(c))
+    result, _ = _score_shares(function, projection.classifier, products, tuning, likelihood=likelihood)
     return result, bad
 
 
@@ -240,13 +244,13 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
 
 
 def _prepared(c: Scorer, *, likelihood: bool) -> Any:
-    return _alike(c).prepared(likelihood=likelihood)
+    return _in_one_dtype(c).prepared(likelihood=likelihood)
 
 
-def _alike(c: Scorer) -> Any:
-    """The classifier in one dtype: parameters given by hand may mix float32 and float64."""
-    kinds = {leaf.dtype if isinstance(leaf, jax.Array) else None for leaf in jax.tree.leaves(c)}
-    if kinds in ({np.dtype(np.float32)}, {np.dtype(np.float64)}):
+def _in_one_dtype(c: Scorer) -> Any:
+    """The classifier in one working dtype: parameters given by hand may mix float32 and float64."""
+    leaves = jax.tree.leaves(c)
+    if all(isinstance(leaf, jax.Array) and leaf.dtype == working_dtype(leaves[0].dtype) for leaf in leaves):
         return c
     with jax.numpy_dtype_promotion("standard"):
         dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))

@@ -108,7 +108,7 @@ def view(array: AnyArray, place: slice) -> AnyArray:
     rows = np.asarray(array)[place]
     if isinstance(array, np.ndarray):
         return rows
-    return jax.device_put(rows, array.sharding if array.committed else None)
+    return jax.device_put(rows, placement(array))
 
 
 def run(program: Callable[..., Any], shares: list[Share]) -> Iterable[Any]:
@@ -133,8 +133,7 @@ def gather(
         answer, flag = function(items[i])
         for whole, part in zip(jax.tree.leaves(result), jax.tree.leaves(answer), strict=True):
             whole[places[i]] = part
-        first = jax.tree.leaves(answer)[0]
-        return bool(flag), first.sharding if first.committed else None
+        return bool(flag), placement(answer)
 
     flags, (where, *_) = zip(*over(one, range(len(items))), strict=True)
     return jax.device_put(result, where), any(flags)
@@ -215,6 +214,12 @@ def _threads() -> ThreadPoolExecutor:
     # time: 47 ms without it, 15 ms with it.
     np.empty(2**25 - 2**16, np.uint8)
     return ThreadPoolExecutor(cores(), thread_name_prefix="jaxgen")
+
+
+def placement(tree: Any) -> Any:
+    """Where the first array of JAX lies that is committed to one device; None without such."""
+    arrays = (leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array))
+    return next((a.sharding for a in arrays if a.committed and len(a.devices()) == 1), None)
 
 
 def is_distributed(*trees: Any) -> bool:

@@ -13,6 +13,7 @@ import pytest
 import scipy.integrate
 import scipy.optimize
 import scipy.sparse
+import scipy.special
 import scipy.stats
 import sklearn.covariance
 import sklearn.discriminant_analysis
@@ -352,6 +353,33 @@ def test_predictive_densities_of_counts_take_sparse_rows(name):
         return jnp.sum(jax.jit(jg.log_evidence)(compound(density), entries))
 
     check_grads(evidence, (density,), 2, modes=["rev"])
+
+
+def test_posteriors_of_long_documents_keep_their_digits_in_float32():
+    rng = np.random.default_rng(0)
+    alpha = rng.gamma(1.0, 0.1, size=(4, 5_000)).astype(np.float32) + np.float32(0.01)
+    x = np.stack([rng.multinomial(1_000, rng.dirichlet(np.ones(5_000))) for _ in range(20)])
+    rates = np.float32([[0.5], [1.0], [1.5], [2.0]])
+    exact = alpha.astype(float)
+    words = [stats.dirichlet_multinomial(exact[k], x.sum(axis=1)).logpmf(x) for k in range(4)]
+    events = [stats.nbinom(exact[k], rates[k] / (1 + rates[k].astype(float))).logpmf(x).sum(axis=1) for k in range(4)]
+    for density, expected in (
+        (jg.DirichletMultinomial(jnp.asarray(alpha)), words),
+        (jg.NegativeBinomial(jnp.asarray(alpha), jnp.asarray(rates)), events),
+    ):
+        c = jg.Classifier(jnp.zeros(4, np.float32), density)
+        posterior = np.stack(expected, axis=1)
+        posterior -= scipy.special.logsumexp(posterior, axis=1, keepdims=True)
+        found = np.asarray(jg.log_posterior(c, scipy.sparse.csr_array(x.astype(np.float32))))
+        np.testing.assert_allclose(found, posterior, rtol=2e-5, atol=5e-3)
+
+
+@pytest.mark.parametrize("density", [jg.DirichletMultinomial, lambda a: jg.NegativeBinomial(a, jnp.ones((2, 1)))])
+def test_a_parameter_that_is_not_positive_is_seen_in_sparse_rows(density):
+    c = jg.Classifier(jnp.zeros(2), density(jnp.array([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0]])))  # of a word that is absent
+    x = np.array([[1.0, 0.0, 2.0]])
+    for rows in (x, scipy.sparse.csr_array(x)):
+        np.testing.assert_array_equal(np.isnan(jg.log_likelihood(c, rows)), [[True, False]])
 
 
 @each_density

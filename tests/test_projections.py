@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -93,6 +95,32 @@ def test_rows_without_an_entry(monkeypatch, kind):
     nothing = np.zeros((2, WORDS), np.float32)
     found = jg.log_likelihood(jg.Classifier(np.zeros(CLASSES, np.float32), density), kind(nothing))
     np.testing.assert_allclose(np.asarray(found), oracle(nothing), rtol=1e-5)
+
+
+def test_results_lie_where_the_classifier_does(run_script):
+    code = """
+import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
+from jaxgen import projections
+from scipy import sparse
+jax.config.update("jax_num_cpu_devices", 2)
+projections._PIECE = 20
+log_share = jnp.log(jnp.full((2, 50), 0.02))
+c = jax.device_put(jg.Classifier(jnp.zeros(2), jg.Multinomial(log_share)), jax.devices()[1])
+for x in (np.eye(3, 50), np.ones((3, 50))):
+    for verb in (jg.log_likelihood, jg.log_posterior, jg.predict):
+        result = verb(c, sparse.csr_array(x))
+        print(result.devices() == {jax.devices()[1]}, result.committed)
+"""
+    assert run_script(code, optimised=False) == ["True True"] * 6
+
+
+def test_a_float64_classifier_where_x64_is_off_again(rows):
+    density, oracle = multinomial(impossible=False)
+    with jax.enable_x64(True):
+        c = jax.tree.map(lambda leaf: jnp.asarray(leaf, np.float64), jg.Classifier(np.zeros(CLASSES), density))
+    with jax.enable_x64(False):
+        for x in (rows, sparse.csr_array(rows)):
+            np.testing.assert_allclose(np.asarray(jg.log_likelihood(c, x)), oracle(rows), rtol=1e-5)
 
 
 def test_the_columns_that_occur():
