@@ -43,8 +43,7 @@ def is_large(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
 def estimate(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Classifier[Any], bool]:
     """The classifier, and whether any of its leaves is NaN or +∞."""
     classes, d = statistics.feature_sum.high.shape
-    size = min(max(_CELLS // d, 1), classes)
-    places = [slice(first, first + size) for first in [*range(0, classes - size, size), classes - size]]
+    places = shares.pieces(classes, min(max(_CELLS // d, 1), classes))
 
     def some(place: slice) -> tuple[Any, Array]:
         return _density_program(estimator, jax.tree.map(partial(shares.view, place=place), statistics))

@@ -84,7 +84,7 @@ def _in_pieces(
     tables = jax.tree.map(np.asarray, density)
     classes, d = jax.tree.leaves(tables)[0].shape
     num_rows = d if columns is None else len(columns)
-    places = [slice(first, first + size) for first in [*range(0, num_rows - size, size), num_rows - size]]
+    places = shares.pieces(num_rows, size)
 
     def piece(place: slice) -> tuple[Array, Array]:
         chosen = None if columns is None else columns[place]

@@ -139,6 +139,11 @@ def gather(
     return jax.device_put(result, where), any(flags)
 
 
+def pieces(num_rows: int, size: int) -> list[slice]:
+    """All rows in pieces of one size, for one program; the last overlaps the one before."""
+    return [slice(first, first + size) for first in [*range(0, num_rows - size, size), num_rows - size]]
+
+
 def aligned(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False) -> np.ndarray:
     """An array, empty unless `zero`, on a boundary of 64 bytes, which JAX reads where it lies."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

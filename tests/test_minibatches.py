@@ -1,11 +1,14 @@
 """Logistic regression from a stream of batches."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax import export
 
 import jaxgen as jg
+from jaxgen import minibatches
 
 
 def data(n=600, classes=3, seed=0):
@@ -104,3 +107,23 @@ def test_what_is_wrong_with_a_batch_is_said_with_its_number():
     assert np.isfinite(train((x, y), num_rows=10**11)[0].weights).all()  # more than a compiled counter counts
     with pytest.raises(TypeError, match="with an optimizer"):
         jg.train_batches(jg.LogisticRegression(), [(x, y)], num_classes=3, num_rows=20)
+
+
+@pytest.mark.every_platform
+def test_a_step_lowers_for_every_platform():
+    estimator = jg.LogisticRegression(optimizer=optax.adam(1e-2))
+
+    def step(x, y):
+        rows, labels = minibatches._check_batch((x, y), 3)
+        decay = jnp.asarray(estimator.l2) / 20.0
+        frame = minibatches._frame_program(rows, labels, decay)
+        table = frame.table(None)
+        state = estimator.optimizer.init(table)
+        table, state, norm = minibatches._step_program(
+            table, state, frame, rows, labels, decay, optimizer=estimator.optimizer
+        )
+        return jax.tree.leaves((frame.classifier(table)[0], state, norm))
+
+    platforms = ("cuda", "rocm", "tpu", "cpu")
+    exported = export.export(jax.jit(step), platforms=platforms)(jnp.ones((20, 4)), jnp.arange(20) % 3)
+    assert exported.platforms == platforms

@@ -387,9 +387,12 @@ def test_sparse_programs_lower_for_every_platform(make):
     x = make(COUNTS)
     c = jg.fit(jg.BernoulliNB(binarize=0.0), COUNTS, Y)
     leaves, tree = jax.tree.flatten(x)
+    repeated = jg.PoissonNB().statistics(COUNTS, Y), jg.MultinomialNB().statistics(COUNTS, Y)
+    predictives = [jg.predictive(*pair) for pair in zip((jg.PoissonNB(), jg.MultinomialNB()), repeated, strict=True)]
     for program in (
         lambda leaves, c: jg.fit(jg.BernoulliNB(binarize=0.0), jax.tree.unflatten(tree, leaves), Y, num_classes=K)[0],
         lambda leaves, c: jg.log_joint(c, jax.tree.unflatten(tree, leaves)),
+        lambda leaves, c: [jg.log_joint(each, jax.tree.unflatten(tree, leaves)) for each in predictives],
     ):
         flat = jax.tree.leaves(c)
         again = jax.jit(lambda leaves, flat, program=program: program(leaves, jax.tree.structure(c).unflatten(flat)))
