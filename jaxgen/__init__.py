@@ -4,6 +4,7 @@ from jaxgen import linear_regression, metrics
 from jaxgen.bernoulli import Bernoulli, BernoulliNB
 from jaxgen.categorical import Categorical, CategoricalNB
 from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
+from jaxgen.combining import merge, scale, subtract
 from jaxgen.compilation_cache import enable_compilation_cache
 from jaxgen.complement import ComplementNB
 from jaxgen.compound import DirichletMultinomial, NegativeBinomial
@@ -13,7 +14,7 @@ from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.discriminant import GDA, LDA, QDA, GaussianNB
 from jaxgen.em import EMReport
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.fitting import estimate, fit, merge, scale, subtract
+from jaxgen.fitting import estimate, fit
 from jaxgen.gaussian import Gaussian
 from jaxgen.imputation import impute
 from jaxgen.linear import LinearClassifier, to_linear

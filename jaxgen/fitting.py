@@ -1,20 +1,14 @@
-"""Fitting: data to a classifier in one call, or in pieces that merge."""
+"""Fitting: data to a classifier, in one call or from statistics."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
 from jaxgen import culprits, inputs
 from jaxgen.estimator import D, GenerativeEstimator, S
-from jaxgen.programs import merge_program
 from jaxgen.unlabelled import fit_partial
 
 if TYPE_CHECKING:
-    from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.classify import Classifier
@@ -140,121 +134,3 @@ def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[
     if not isinstance(estimator, GenerativeEstimator):
         raise TypeError(f"estimator must be a generative one, such as jaxgen.LDA(); found {estimator!r}.")
     return estimator.estimate(statistics)
-
-
-def merge(a: S, b: S) -> S:
-    """The statistics of two batches together, as if they had been one.
-
-    Counts are exact; moments are merged as Chan, Golub & LeVeque (1979) do, so that no squares of raw values appear.
-
-    Raises:
-        TypeError: if a and b are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x, y = np.arange(8.0).reshape(4, 2), np.array([0, 1, 0, 1])
-        >>> first, second = (jg.LDA().statistics(x[i], y[i]) for i in (slice(2), slice(2, 4)))
-        >>> jg.merge(first, second).mean.value.tolist()
-        [[2.0, 3.0], [4.0, 5.0]]
-    """
-    return merge_program(*_alike("merge", a, b))
-
-
-def subtract(whole: S, part: S) -> S:
-    """The statistics of the rows that remain when those of `part`, which `whole` contains, are taken away.
-
-    Whole-number counts are exact; a class weight that is no whole number becomes 0 below 8 eps of the whole's. Moments
-    lose digits where little remains: when rows of weight W are taken away at a distance D and R remain, with a
-    deviation of σ, the mean errs by at most 4 eps (W/R) (D + σ) and the scatter by 8 eps (S + W D²), S that of the
-    whole; variances are kept from turning negative. Where little remains of much, merge what remains instead.
-
-    Raises:
-        TypeError: if the two are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> nb, words, y = jg.BernoulliNB(), np.array([[1, 0], [1, 1], [0, 1]]), np.array([0, 0, 1])
-        >>> whole = nb.statistics(words, y)
-        >>> rest = jg.subtract(whole, nb.statistics(words[:1], y[:1], num_classes=2))
-        >>> rest.class_weight.value.tolist(), rest.feature_sum.value.tolist()
-        ([1.0, 1.0], [[1.0, 1.0], [0.0, 1.0]])
-    """
-    return _subtract_program(*_alike("subtract", whole, part))
-
-
-def scale(statistics: S, factor: Array | float) -> S:
-    """The statistics in which every row weighs `factor` times as much.
-
-    Of a stream that drifts, `merge(scale(so_far, 0.9), statistics_of_the_next_batch)` forgets: a batch counts by 0.9 to
-    the power of its age.
-
-    Args:
-        statistics: of any estimator.
-        factor: one number, finite and 0 or more. 0 gives statistics of zero weight, the identity of `merge`.
-
-    Returns:
-        Weights, sums and scatters times the factor, means as they were; exact for whole numbers. The derivative by the
-        factor holds where it is positive: at 0 a mean is lost. Under a trace a factor out of range gives NaN.
-
-    Raises:
-        TypeError: for what is no statistics, and for a factor that is not a real number.
-        ValueError: for a factor that is negative, not finite or not a single number.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> nb, y = jg.GaussianNB(), np.array([0, 0])
-        >>> old, new = (nb.statistics(np.array(x), y) for x in ([[0.0], [2.0]], [[5.0], [7.0]]))
-        >>> both = jg.merge(jg.scale(old, 0.25), new)
-        >>> both.class_weight.value.tolist(), both.mean.value.tolist()  # (0.25 · 2 · 1 + 2 · 6) / 2.5
-        ([2.5], [[5.0]])
-    """
-    if not hasattr(statistics, "merge"):
-        raise TypeError(
-            f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
-        )
-    number = inputs.as_array("factor", factor)
-    if number.shape != () or not (inputs.is_traced(number) or 0 <= number < np.inf):
-        found = f"shape {number.shape}" if number.shape else number
-        raise ValueError(f"factor must be one finite number, 0 or more; found {found}. For several, jax.vmap over it.")
-    return _scale_program(statistics, number)
-
-
-def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
-    """Both in one form; an error where they have none."""
-    if type(a) is type(b) and hasattr(a, "by_feature") and jax.tree.structure(a) != jax.tree.structure(b):
-        a, b = a.by_feature(), b.by_feature()  # one was made with observed, the other without
-    if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
-        first, second = _kinds(a, b)
-        raise TypeError(
-            f"{verb} takes two statistics of one kind, from estimators of one structure; found {first} and {second}."
-        )
-    for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
-        if left.dtype != right.dtype:
-            raise ValueError(
-                f"{verb} takes statistics of one dtype; found {left.dtype} and {right.dtype}. Give both batches in one."
-            )
-        if left.shape != right.shape:
-            raise ValueError(
-                f"{verb} takes statistics of the same classes and features; found {jax.tree_util.keystr(path)} of "
-                f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
-                "structure to the estimators."
-            )
-    return a, b
-
-
-def _kinds(a: Any, b: Any) -> list[str]:
-    """Their types, or what these hold where the types are the same."""
-    return [str(jax.tree.map(jax.typeof, each)) if type(a) is type(b) else type(each).__name__ for each in (a, b)]
-
-
-@jax.jit
-def _subtract_program(whole: S, part: S) -> S:
-    return whole.subtract(part)
-
-
-@jax.jit
-def _scale_program(statistics: S, factor: Array) -> S:
-    factor = factor.astype(statistics.class_weight.high.dtype)
-    return statistics.scale(jnp.where((factor >= 0) & (factor < jnp.inf), factor, jnp.nan))
