@@ -183,6 +183,18 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             TypeError: for dtypes that are not numeric, or labels that are not integers; `observed` where the family
                 cannot leave out a feature.
         """
+        rows, labels = self.checked(x, y, num_classes, sample_weight, observed, given)
+        if block_size is not None:
+            block_size = inputs.check_positive_integer("block_size", block_size)
+        statistics, bad = self.statistics_of(rows, labels, given=given, block_size=block_size)
+        if not inputs.is_traced(bad) and bad:
+            culprits.raise_for_rows(rows, labels, self.domain)
+        return statistics
+
+    def checked(
+        self, x: Any, y: Any, num_classes: int | None, sample_weight: Any, observed: Any, given: Any = None
+    ) -> tuple[Any, Labels]:
+        """Rows and labels in the forms that programs take; an error for what is none, arguments as `statistics`."""
         self.check()
         rows = inputs.check_rows(x, sparse=self.takes_sparse, observed=observed)
         self.check_features(rows.shape[1])
@@ -192,24 +204,35 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             wanted = (labels.num_classes, rows.shape[1])
             if (found := (*given.class_shape, given.num_features)) != wanted:
                 raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
-        if block_size is not None:
-            block_size = inputs.check_positive_integer("block_size", block_size)
+        return rows, labels
+
+    def statistics_of(
+        self,
+        rows: Any,
+        labels: Labels,
+        *,
+        absent: np.int32 | None = None,
+        given: Classifier[D] | None = None,
+        block_size: int | None = None,
+    ) -> tuple[S, Any]:
+        """The statistics of what was checked, and whether any is not finite.
+
+        With `absent`, for dense rows: in one program, without the first so many.
+        """
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
-        if isinstance(rows, CompressedRows) and tuning and tuning.sparse == "scipy" and not inputs.is_traced(labels):
-            statistics, bad = self.statistics_of_compressed(rows, labels, entries=tuning.entries)
-        else:
-            if isinstance(rows, CompressedRows):
-                rows = rows.whole()
-            at_once = isinstance(rows, (SparseRows, PartialRows))
-            mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels)
-            density = None if given is None else given.density
-            program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
-            statistics, bad = reduce(_merge_parts, shares.run(program, mine))
-        if not inputs.is_traced(bad) and bad:
-            culprits.raise_for_rows(rows, labels, self.domain)
-        return statistics
+        if isinstance(rows, CompressedRows):
+            if tuning and tuning.sparse == "scipy" and not inputs.is_traced(labels):
+                return self.statistics_of_compressed(rows, labels, entries=tuning.entries)
+            rows = rows.whole()
+        density = None if given is None else given.density
+        program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
+        if absent is not None:
+            return program(rows, labels, absent)
+        at_once = isinstance(rows, (SparseRows, PartialRows))
+        mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels)
+        return reduce(_merge_parts, shares.run(program, mine))
 
     def _check_missing(self, observed: Any, given: Any) -> None:
         if observed is None:

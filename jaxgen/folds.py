@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from jaxgen.inputs import AnyArray
 
 
+# Rows that are copied without need, for parts of one shape, to those that are not.
+_MOST_PADDING = 0.125
+
+
 class Rows(NamedTuple):
     """Data as `fit` and `statistics` take them, by name.
 
@@ -47,6 +51,32 @@ class Rows(NamedTuple):
             return np.take(array, index, axis=0, out=copy, mode="clip")
 
         return jax.tree.map(take, self)
+
+
+class Part(NamedTuple):
+    """Some of the rows, of which the first `absent` do not count where there is such a number."""
+
+    rows: Rows
+    absent: np.int32 | None
+
+    @property
+    def present(self) -> Rows:
+        """The rows that count."""
+        return jax.tree.map(lambda array: array[self.absent :], self.rows) if self.absent else self.rows
+
+
+def copies(rows: Rows, members: list[Int[np.ndarray, " m"]]) -> list[Part]:
+    """A copy of the rows of each part; of dense rows in one shape where that costs little: one program serves them."""
+    sizes = np.array([len(mine) for mine in members])
+    absent = sizes.max() - sizes
+    pads = absent.any() and absent.sum() <= _MOST_PADDING * sizes.sum() and not hasattr(rows.x, "tocsr")
+
+    def copy(i: int) -> Part:
+        if not pads:
+            return Part(rows.at(members[i]), None)
+        return Part(rows.at(np.pad(members[i], (absent[i], 0), mode="edge")), np.int32(absent[i]))
+
+    return shares.over(copy, range(len(members)))
 
 
 def outside(parts: Any, others: Any) -> Any:

@@ -158,8 +158,10 @@ def _sum_by(index: Int[Array, " n"], values: Num[Array, "n ..."], count: int) ->
 
 
 def _row_count(labels: HardLabels) -> Num[Array, " n"]:
-    """A weight for each row: an integer where it counts them."""
-    return jnp.ones(jnp.shape(labels.index), jnp.int32) if labels.weight is None else labels.row_weight
+    """A weight for each row: an integer where it counts them, 0 for one that is absent."""
+    if labels.weight is not None:
+        return labels.row_weight
+    return (jnp.asarray(labels.index) < labels.num_classes).astype(jnp.int32)
 
 
 def _of_own_class(labels: Labels, values: Float[Array, "n classes"]) -> tuple[Array, Array]:

@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs, judging, metrics, platform, shares
+from jaxgen import culprits, inputs, judging, metrics, platform, shares
 from jaxgen.classify import log_posterior
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit
-from jaxgen.folds import Rows, deal, members, outside
+from jaxgen.folds import Part, Rows, copies, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.programs import estimate_program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
@@ -52,10 +52,10 @@ def cross_validate(
 ) -> CrossValidation:
     """Fit without each fold in turn, and judge on it.
 
-    A generative estimator reads the data once for its statistics and once to score, however many folds there are;
-    one that is trained, such as logistic regression, is trained for each. `jax.vmap` over the estimator scores a grid
-    of hyperparameters from the same statistics, which do not depend on them. Leave-one-out is exact and one program,
-    whose memory grows with the logarithm of the rows.
+    A generative estimator reads the data once for its statistics and once to score, however many folds there are, from
+    a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each. `jax.vmap`
+    over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on them.
+    Leave-one-out is exact and one program, whose memory grows with the logarithm of the rows.
 
     Args:
         estimator: any of jaxgen's.
@@ -70,8 +70,8 @@ def cross_validate(
             what is missing, are then fitted for each fold by EM.
 
     Raises:
-        ValueError: for folds that are fewer than two or empty, and as `fit`; a bad value is named in its fold. For a
-            row that the others make impossible under every class.
+        ValueError: for folds that are fewer than two or empty, and as `fit`. For a row that the others make impossible
+            under every class.
         TypeError: for x or y under a trace, sparse rows left out one by one, and as `fit`.
 
     Example:
@@ -98,9 +98,12 @@ def cross_validate(
             return CrossValidation(*leave_one_out(estimator, rows, num_classes))
         folds = np.arange(len(rows.y))
     inside = members(deal(folds, rows.y))
-    classifiers = (_by_merging if merges else _by_fitting)(estimator, rows, inside, num_classes)
-    # A fold is copied from x when it is read: copies of all at once would be written, and read again.
-    judged = _each(lambda f: _judge(classifiers, f, rows.at(inside[f])), len(inside), classifiers)
+    parts = copies(rows, inside)
+    if merges:
+        classifiers = _by_merging(estimator, rows, parts, num_classes)
+    else:
+        classifiers = _by_fitting(estimator, rows, inside, num_classes)
+    judged = _each(lambda f: _judge(classifiers, f, parts[f]), len(parts), classifiers)
     stack = jnp.stack if inputs.is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
     return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
@@ -130,18 +133,19 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
-def _by_merging(
-    estimator: GenerativeEstimator[Any, Any], rows: Rows, inside: list[np.ndarray], num_classes: int
-) -> Any:
+def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: list[Part], num_classes: int) -> Any:
     """The same from the statistics of each fold."""
+    x, labels = estimator.checked(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
 
     def summarise(f: int) -> Any:
-        try:
-            return estimator.statistics(**rows.at(inside[f])._asdict(), num_classes=num_classes)
-        except ValueError as error:
-            raise ValueError(f"fold {f}, its rows numbered from 0: {error}") from None
+        (x, y, weight, observed), absent = parts[f]
+        x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
+        return estimator.statistics_of(x, HardLabels(y, weight, num_classes, checked=weight is None), absent=absent)
 
-    classifiers, rests, bad = _rests_program(estimator, _each(summarise, len(inside)))
+    statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
+    if any(bad):
+        culprits.raise_for_rows(x, labels, estimator.domain)
+    classifiers, rests, bad = _rests_program(estimator, statistics)
     if not inputs.is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
@@ -149,7 +153,7 @@ def _by_merging(
 
 
 @jax.jit
-def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: list[Any]) -> tuple[Any, Any, Array]:
+def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any]) -> tuple[Any, Any, Array]:
     """The classifiers of all parts but one, stacked; their statistics; and which classifiers are not finite."""
     nothing = jax.tree.map(jnp.zeros_like, parts[0])
     rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
@@ -157,11 +161,12 @@ def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: list[Any]) -
     return classifiers, rests, bad
 
 
-def _judge(classifiers: Any, f: int, rows: Rows) -> tuple[Array, Array]:
+def _judge(classifiers: Any, f: int, part: Part) -> tuple[Array, Array]:
     """Accuracy and log loss of one of the classifiers on its fold."""
+    rows = part.present
     dense = isinstance(rows.x, (np.ndarray, jax.Array))
     if dense and not inputs.is_traced(classifiers):
-        accuracy, log_loss = _judge_program(classifiers, np.int32(f), rows, tuning=platform.tuning_of(rows))
+        accuracy, log_loss = _judge_program(classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
         if not np.isnan(log_loss):
             return accuracy, log_loss
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
@@ -172,12 +177,15 @@ def _judge(classifiers: Any, f: int, rows: Rows) -> tuple[Array, Array]:
 
 
 @partial(jax.jit, static_argnames="tuning")
-def _judge_program(classifiers: Any, f: Array, rows: Rows, *, tuning: Tuning | None) -> tuple[Array, Array]:
+def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | None) -> tuple[Array, Array]:
     """The same without the checks of what is not from here: NaN where a posterior is."""
+    rows, absent = part
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     with platform.tuned(tuning):
         posterior = log_posterior(classifier, rows.x, observed=rows.observed)
     labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
+    if absent is not None:
+        labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < absent)
     return judging.accuracy(labels, _found(posterior)), judging.log_loss(labels, posterior)
 
 

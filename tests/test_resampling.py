@@ -18,6 +18,7 @@ from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB, Multinom
 import jaxgen as jg
 from jaxgen import platform
 from jaxgen.replicates import row_counts
+from jaxgen.resampling import _judge_program
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -95,15 +96,33 @@ def test_what_correlated_features_fill_in_is_fitted_for_each_fold():
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
-    few, calls, statistics = np.array([0] * 50 + [1] * 10), [], jg.GDA.statistics
+    few, calls, statistics_of = np.array([0] * 50 + [1] * 10), [], jg.GDA.statistics_of
 
-    def spy(self, x, y, **keywords):
-        calls.append(np.bincount(y, minlength=2).tolist())
-        return statistics(self, x, y, **keywords)
+    def spy(self, rows, labels, **keywords):
+        calls.append(np.bincount(labels.index, minlength=2).tolist())
+        return statistics_of(self, rows, labels, **keywords)
 
-    monkeypatch.setattr(jg.GDA, "statistics", spy)
+    monkeypatch.setattr(jg.GDA, "statistics_of", spy)
     jg.cross_validate(jg.GaussianNB(), X[:60], few, folds=5)
     assert calls == [[10, 2]] * 5
+
+
+@pytest.mark.parametrize("weight", [None, RNG.integers(0, 3, N)], ids=["", "weighted"])
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(ridge=0.0), jg.QDA(ridge=0.0), jg.LDA(ridge=0.0)], ids=str)
+def test_folds_of_almost_one_size_take_one_program_in_which_what_fills_them_up_plays_no_part(estimator, weight):
+    fold = RNG.permutation(np.arange(N) % 7)
+    assert len(set(np.bincount(fold))) == 2
+    compiled = _judge_program._cache_size()
+    ours = jg.cross_validate(estimator, X, Y, folds=fold, sample_weight=weight)
+    assert _judge_program._cache_size() <= compiled + 1
+    for f in range(7):
+        mine, rest = fold == f, fold != f
+        w = np.ones(N) if weight is None else weight
+        c = jg.fit(estimator, X[rest], Y[rest], sample_weight=w[rest])
+        posterior = np.asarray(jg.log_posterior(c, X[mine]))
+        np.testing.assert_allclose(ours.accuracy[f], np.average(posterior.argmax(1) == Y[mine], weights=w[mine]))
+        loss = np.average(-posterior[np.arange(mine.sum()), Y[mine]], weights=w[mine])
+        np.testing.assert_allclose(ours.log_loss[f], loss, rtol=1e-9)
 
 
 def test_a_grid_of_hyperparameters_from_the_same_statistics():
@@ -130,7 +149,11 @@ def test_a_grid_of_hyperparameters_from_the_same_statistics():
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
-        ({"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)}, ValueError, "fold .*: x must hold finite numbers"),
+        (
+            {"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)},
+            ValueError,
+            "x must hold finite numbers; found nan at row 7, column 0",
+        ),
     ],
 )
 def test_what_is_refused_and_why(keywords, error, message):
