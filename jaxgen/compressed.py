@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4
+# Up to so many entries a second thread costs more than it saves.
+_FEW_ENTRIES = 2**15
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class CompressedRows:
                 result[rows, k] = block.map(term).matrix.sum(axis=1).ravel()
             return not domain.holds(block.values)
 
-        count = -(-self.num_entries // entries) * shares.cores()
+        count = -(-self.num_entries // entries) * shares.cores() if self.num_entries > _FEW_ENTRIES else 1
         bounds = np.searchsorted(starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
         bounds = np.unique([0, *bounds, self.shape[0]])
         bad = shares.over(multiply, [slice(int(first), int(last)) for first, last in pairwise(bounds)])

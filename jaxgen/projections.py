@@ -66,10 +66,11 @@ def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projecti
     size, columns = max(_PIECE // classes, 1), None
     if d > 2 * size and x.num_entries < _ENTRIES_OF_A_COLUMN * d:
         columns = x.occurring()
-        columns = np.pad(columns, (0, max(size - len(columns), 0)), mode="edge")  # programs of one shape
+        size = next((small for small in (size >> 4, size >> 2) if len(columns) <= small), size)
+        columns = np.pad(columns, (0, max(size - len(columns), 0)), mode="edge")  # programs of three shapes
 
     def steps(*, impossible: bool) -> tuple[Projection, Any]:
-        if d <= 2 * size:
+        if columns is None and d <= 2 * size:
             return _whole_program(density, likelihood, impossible)
         return _in_pieces(density, columns, size, likelihood=likelihood, impossible=impossible)
 

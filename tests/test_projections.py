@@ -17,15 +17,16 @@ CLASSES, WORDS, DOCUMENTS = 3, 2_000, 12
 PIECE = 500 * CLASSES
 
 
-@pytest.fixture(params=[150, 1_000], ids=["columns that occur", "all columns"])
+@pytest.fixture(params=[10, 150, 1_000], ids=["few columns", "columns that occur", "all columns"])
 def rows(request, monkeypatch):
     """Documents of which fewer than all words occur, for whose table there are several pieces."""
     monkeypatch.setattr(projections, "_PIECE", PIECE)
     rng = np.random.default_rng(0)
     entries = request.param * DOCUMENTS // 2
-    assert (entries < projections._ENTRIES_OF_A_COLUMN * WORDS) == (request.param == 150)
+    assert (entries < projections._ENTRIES_OF_A_COLUMN * WORDS) == (request.param < 1_000)
     x = np.zeros((DOCUMENTS, WORDS), np.float32)
     x[:-2].flat[rng.choice((DOCUMENTS - 2) * WORDS, entries, replace=False)] = rng.integers(1, 4, entries)
+    x[0, 0] = 1  # a word that may be impossible
     return x  # the last two documents are empty
 
 
