@@ -101,7 +101,7 @@ class Affine(NamedTuple):
         happened = lax.cond(
             self.may_be_impossible,
             lambda: lax.stop_gradient(impossible()) > 0,
-            lambda: jnp.zeros(total.shape, bool),
+            lambda: jnp.zeros_like(total, bool),
         )
         return jnp.where(happened, -jnp.inf, total)
 

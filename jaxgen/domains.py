@@ -101,5 +101,5 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
     valid = x.within(domain.contains)
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
         return x, labels, valid
-    values, valid = lax.cond(valid, lambda: (x.values, jnp.ones((), bool)), blank)
+    values, valid = lax.cond(valid, lambda: (x.values, valid), blank)
     return dataclasses.replace(x, values=values), labels, valid

@@ -17,6 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.sparse.linalg import gmres
 
 from jaxgen.classify import log_joint
+from jaxgen.numerics import varying_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,7 @@ def climb(
 
     trace = jnp.full(max_steps, jnp.nan, data.known.dtype)
     begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), trace)
+    start, begin, *_ = varying_alike(start, begin, data, estimator)
     return lax.while_loop(unfinished, step, (start, begin))
 
 

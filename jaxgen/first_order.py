@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import lbfgs
+from jaxgen.numerics import varying_alike
 from jaxgen.optimum import Optimum
 
 if TYPE_CHECKING:
@@ -57,6 +58,6 @@ def minimise(
 
     value, gradient = evaluate(start)
     tree: Any = start
-    carry = (start, method.init(tree), value, gradient, jnp.zeros((), jnp.int32))
+    carry = varying_alike(start, method.init(tree), value, gradient, jnp.zeros((), jnp.int32))
     parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
     return Optimum(parameters, optax.tree.norm(gradient), value, steps)

@@ -103,7 +103,7 @@ class HardLabels:
             label = index[row]
             return following.at[label].add(1), order.at[following[label]].set(row.astype(jnp.int32))
 
-        return lax.fori_loop(0, n, place, (first, jnp.zeros(n, jnp.int32)))[1], first[:-1]
+        return lax.fori_loop(0, n, place, (first, jnp.zeros_like(index)))[1], first[:-1]
 
     def first_rows(self) -> Int[Array, " classes"]:
         """The first row of each class that is present; n for a class that has none."""

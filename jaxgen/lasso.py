@@ -14,7 +14,7 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jax.tree_util import Partial
 
-from jaxgen.numerics import diagonals, matmul, nonnegative_or_nan, safe_divide
+from jaxgen.numerics import diagonals, matmul, nonnegative_or_nan, safe_divide, varying_alike
 from jaxgen.optimum import at_optimum
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def minimise(
     Returns:
         w, the gap, and the number of steps.
     """
+    a, b, penalty = varying_alike(a, b, penalty)
     gram = matmul(a.T, a)
+    zero, none = jnp.zeros_like(b, shape=()), jnp.zeros_like(b, jnp.int32, shape=())
 
     def correlation_of(weights: Array) -> Array:
         return matmul(a.T, b - matmul(a, weights))
@@ -108,15 +110,14 @@ def minimise(
     def step(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         weights, _, steps = state
         weights, _ = lax.fori_loop(0, _TURNS, turn, (weights, correlation_of(weights)))
-        weights, _, _ = lax.while_loop(cut_short, newton, (weights, jnp.zeros((), b.dtype), jnp.zeros((), jnp.int32)))
+        weights, _, _ = lax.while_loop(cut_short, newton, (weights, zero, none))
         return weights, duality_gap(a, b, penalty, weights), steps + 1
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, gap, steps = state
         return (gap > tolerance) & (steps < max_steps)
 
-    start = jnp.zeros_like(penalty), jnp.asarray(jnp.inf, b.dtype), jnp.zeros((), jnp.int32)
-    return lax.while_loop(unfinished, step, start)
+    return lax.while_loop(unfinished, step, (jnp.zeros_like(penalty), zero + jnp.inf, none))
 
 
 def solve_active(gram: Float[Array, "d d"], active: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, " d"]:

@@ -82,7 +82,7 @@ def minimise(
     there is less steep than before and the loss no higher, up to its rounding.
     """
     evaluate = jax.value_and_grad(lambda point: loss(point.reshape(start.shape)))
-    one = jnp.ones((), start.dtype)
+    one = jnp.ones_like(start, shape=())
     rounding = 4 * jnp.finfo(start.dtype).eps
 
     def advance(s: _Descent) -> _Descent:
@@ -109,10 +109,10 @@ def minimise(
         searching = (s.norm > tolerance) & (s.value >= low_enough) & (s.steps < max_steps)
         return (s.steps < 0) | (searching & (s.length > _SHORTEST) & (s.idle < _MOST_IDLE))
 
-    begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros, dtype=start.dtype)
-    memory = _Memory(zeros((2 * _MEMORY + 1, begin.size)), zeros((_MEMORY, _MEMORY)))
-    no_steps = jnp.array(-1, jnp.int32)
-    nowhere = zeros(begin.shape)
+    begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros_like, start)
+    memory = _Memory(zeros(shape=(2 * _MEMORY + 1, begin.size)), zeros(shape=(_MEMORY, _MEMORY)))
+    no_steps = jnp.full_like(one, -1, jnp.int32)
+    nowhere = zeros(shape=begin.shape)
     first = _Descent(begin, infinite, infinite, nowhere, -one, one, memory, infinite, infinite, 0 * one, no_steps)
     end = lax.while_loop(unfinished, advance, first)
     return Optimum(end.point.reshape(start.shape), end.norm, end.value, end.steps)

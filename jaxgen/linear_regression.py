@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 
 from jaxgen import culprits, domains, first_order, inputs
 from jaxgen import lasso as l1_problem
-from jaxgen.numerics import diagonals, matmul, working_dtype
+from jaxgen.numerics import diagonals, matmul, varying_alike, working_dtype
 from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import (
     Data,
@@ -316,11 +316,11 @@ def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tupl
     dtype = problem.x.dtype
     tolerance = jnp.asarray(1e-9 if dtype == np.float64 else 1e-5, dtype)
 
-    loss = Partial(Problem.loss, problem, penalty=penalty)
+    loss, start = varying_alike(Partial(Problem.loss, problem, penalty=penalty), jnp.zeros(problem.shape, dtype))
     found = first_order.minimise(
         lax.stop_gradient(loss),
         optimizer,
-        jnp.zeros(problem.shape, dtype),
+        start,
         tolerance,
         jnp.asarray(-jnp.inf, dtype),
         steps,

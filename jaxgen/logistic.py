@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from jaxgen import culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
+from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, varying_alike, working_dtype
 from jaxgen.softmax import Frame, Problem, as_shares
 
 if TYPE_CHECKING:
@@ -211,14 +211,14 @@ def _train_program(
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
     frame = Frame.of(x, share, occurs, decay)
-    problem = frame.problem(x, share, decay)
+    problem, begin = varying_alike(frame.problem(x, share, decay), frame.table(start))
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
     is_free = l2 < jnp.finfo(dtype).tiny
     low_enough = jnp.where(is_free, _separating_loss(problem), -jnp.inf) if may_escape else jnp.array(-jnp.inf, dtype)
     ending = tolerance, low_enough
-    held, begin, ending = lax.stop_gradient((problem, frame.table(start), ending))
+    held, begin, ending = lax.stop_gradient((problem, begin, ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     if estimator.optimizer is None and small:
         found = newton.minimise(held, begin, *ending, int(estimator.max_steps))
@@ -227,7 +227,7 @@ def _train_program(
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:
-        escapes = lax.cond(is_free, _escapes, lambda *_: jnp.zeros((), bool), problem, solution)
+        escapes = lax.cond(is_free, _escapes, lambda *_: jnp.zeros_like(found.value, bool), problem, solution)
         separable = (found.value < low_enough) | escapes
     # A bad value or weight, squares that overflow and a negative l2 make the gradient NaN.
     poison = jnp.where(jnp.isfinite(found.norm), 1.0, jnp.nan)

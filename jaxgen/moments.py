@@ -173,8 +173,8 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
         put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
         return jax.tree.map(put, total, mine.merge(part)), None
 
-    weight, mean = (Total.of(jnp.zeros(shape, x.dtype)) for shape in ((k,), (k, d)))
-    nothing = Moments(weight, mean, jnp.zeros((k, d, d), x.dtype))
+    weight, mean = (Total.of(jnp.zeros_like(x, shape=shape)) for shape in ((k,), (k, d)))
+    nothing = Moments(weight, mean, jnp.zeros_like(x, shape=(k, d, d)))
     number = -(-n // chunk) + min(k, n)
     return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
 

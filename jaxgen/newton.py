@@ -86,7 +86,7 @@ def minimise(problem: Smooth, start: Array, tolerance: Array, low_enough: Array,
 
     value, gradient = evaluate(start)
     norm = jnp.linalg.norm(gradient)
-    zero = jnp.zeros((), jnp.int32)
+    zero = jnp.zeros_like(value, jnp.int32)
     end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))
     return Optimum(end.point, end.norm, end.value, end.steps)
 
@@ -135,7 +135,7 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
         return ~s.good & (s.trials < _MOST_TRIALS)
 
     one = jnp.ones_like(value)
-    begin = _Trial(one, one, 0 * one, jnp.inf * one, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
+    begin = _Trial(one, one, 0 * one, jnp.inf * one, jnp.zeros_like(one, bool), jnp.zeros_like(one, jnp.int32))
     end = lax.while_loop(unfinished, attempt, begin)
     # Where the trials are used up: on the way to a slope that is still downwards a convex loss has only fallen.
     return jnp.where(end.good, end.tried, end.short)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -35,6 +35,18 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jax.dtypes.canonicalize_dtype(float)
     return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
+
+
+def varying_alike(*trees: Any) -> tuple[Any, ...]:
+    """The same numbers; inside `shard_map` all of one type, as if each device had its own where it has any of its own.
+
+    What a loop carries, and what a choice is between, has to be of the same type in the end.
+    """
+    no = jnp.zeros((), bool)
+    never = reduce(jnp.logical_or, (jnp.zeros_like(leaf, bool, shape=()) for leaf in jax.tree.leaves(trees)), no)
+    if jax.typeof(never) == jax.typeof(no):
+        return trees
+    return jax.tree.map(lambda leaf: jnp.where(never, leaf, leaf), trees)
 
 
 def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:

@@ -16,7 +16,7 @@ from jaxgen import blocks, domains, platform
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
+from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, all_leaves, holds_nan_or_infinity
 
@@ -47,6 +47,7 @@ def statistics_program(
     dtype = working_dtype(x.dtype)
     domain = structure.domain
     given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
+    x, labels, absent, given = varying_alike(x, labels, absent, given)
 
     def fold(x: Any, labels: Labels, absent: Array | None, given: D | None, *, tuning: Tuning) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:

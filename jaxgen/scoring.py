@@ -13,7 +13,7 @@ from jax import lax
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
+from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def _program(
 ) -> tuple[Array, Array]:
     """The answer, and whether a value of x was outside the classifier's domain."""
     c = _prepared(c, likelihood=likelihood)
+    c, x = varying_alike(c, x)
     if isinstance(x, SparseRows):
         score = partial(_score_sparse, function)
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
@@ -198,7 +199,7 @@ def _score_dense(
     def block(x: Any) -> tuple[Array, Array]:
         result, witness = (_in_quick_form if one_pass else _as_it_is)(function, c, x.astype(dtype))
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
-        return result, ~jnp.isfinite(jnp.sum(witness)) if c.domain.shows else jnp.ones((), bool)
+        return result, ~jnp.isfinite(jnp.sum(witness)) if c.domain.shows else jnp.ones_like(witness, bool, shape=())
 
     def outside(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)
@@ -207,10 +208,10 @@ def _score_dense(
 
     def spoil(result: Array) -> tuple[Array, Array]:
         bad, any_bad = in_blocks(outside)
-        return _spoil(result, bad), any_bad
+        return _spoil(result, bad), suspect & any_bad
 
     result, suspect = in_blocks(block)
-    return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros((), bool)), result)
+    return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros_like(suspect)), result)
 
 
 def _as_it_is(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
@@ -238,7 +239,7 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
     in_row = lax.cond(
         bad,
         lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
-        lambda: jnp.zeros(x.shape[0], bool),
+        lambda: jnp.zeros_like(bad, shape=x.shape[0]),
     )
     return _spoil(_as_it_is(function, c, x)[0], in_row), bad
 

@@ -111,7 +111,7 @@ class SparseRows:
 
     def class_sum(self, labels: Labels) -> Float[Array, "classes d"]:
         """Σ_i r_ik x_ij, by adding every entry where it belongs."""
-        return class_table(self.add_to(empty_table(labels, self.shape[1], self.dtype), labels), labels)
+        return class_table(self.add_to(empty_table(self, labels), labels), labels)
 
     def add_to(self, table: Array, labels: Labels) -> Array:
         """A table of `empty_table` with these entries added."""
@@ -165,7 +165,7 @@ class SparseRows:
                 part += term(x.values[:, i], x.columns[:, i], x.rows)
             return total.at[x.rows].add(part, mode="promise_in_bounds")
 
-        return self._scan(add, jnp.zeros((self.shape[0], width), dtype), self.window)
+        return self._scan(add, jnp.zeros_like(self.values, dtype, shape=(self.shape[0], width)), self.window)
 
     def _scan(self, add: Callable[[Array, SparseRows], Array], start: Array, window: int) -> Array:
         """`add` over windows of entries, one after the other."""
@@ -184,8 +184,9 @@ class SparseRows:
         return add(total, part(whole * step, groups % step)) if groups % step else total
 
 
-def empty_table(labels: Labels, num_features: int, dtype: Any) -> Array:
+def empty_table(x: SparseRows, labels: Labels) -> Array:
     """Zeros to add entries to: flat with a place for absent rows, or a row for each feature under soft labels."""
+    num_features = x.shape[1]
     if isinstance(labels, HardLabels):
         cells = (labels.num_classes + 2) * num_features
         if cells >= 2**31:
@@ -193,8 +194,8 @@ def empty_table(labels: Labels, num_features: int, dtype: Any) -> Array:
                 f"a table of (K + 2)·d cells must have fewer than 2^31 under a trace; found K = {labels.num_classes} "
                 f"classes and d = {num_features} features. Give a concrete matrix outside jit, or hash the features."
             )
-        return jnp.zeros(cells, dtype)
-    return jnp.zeros((num_features, labels.num_classes), dtype)
+        return jnp.zeros_like(x.values, shape=cells)
+    return jnp.zeros_like(x.values, shape=(num_features, labels.num_classes))
 
 
 def class_table(table: Array, labels: Labels) -> Float[Array, "classes d"]:

@@ -1,0 +1,144 @@
+"""What runs on each device of a mesh, inside `shard_map`: every public function, of its own data."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.experimental import sparse
+from jax.sharding import Mesh, PartitionSpec
+from registry import CASES, D, K, each
+from test_compilation import programs
+
+import jaxgen as jg
+
+ROWS = PartitionSpec("rows")
+X = np.random.default_rng(0).normal(size=(12, D)).astype(np.float32)
+Y = np.arange(12) % K
+
+
+def trace(function, *arguments, shared=(), typed=True):
+    """Trace a function inside `shard_map`: the first arguments differ between devices, the shared ones do not.
+
+    With its types, but for what JAX itself computes in loops that know none.
+    """
+    mesh = Mesh(jax.devices()[:1], ("rows",))
+
+    def local(mine, shared):
+        result = function(*shared, *jax.tree.map(lambda leaf: leaf[0], mine))
+        return jax.tree.map(lambda leaf: leaf[None], result)
+
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=(ROWS, PartitionSpec()), out_specs=ROWS, check_vma=typed)
+    jax.eval_shape(mapped, jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], arguments), shared)
+
+
+@each(CASES, first=("QDA", "MultinomialNB", "MixedNB"))
+def test_every_public_function_of_a_family(case):
+    for name, function, arguments in programs(case):
+        of_jax = name in ("sample", "posterior") and case.name == "MultinomialNB"  # jax.random.multinomial
+        trace(function, *arguments, typed=not of_jax)
+
+
+@each(CASES, first=("QDA", "GaussianNB", "MultinomialNB", "MixedNB"))
+def test_rows_that_differ_under_a_classifier_that_does_not(case):
+    x, y = case.data(n=12, dtype=np.float32)
+    c = jg.fit(case.estimator, x, y)
+    for verb in (jg.log_likelihood, jg.log_joint, jg.log_posterior, jg.log_evidence, jg.predict):
+        trace(verb, x, shared=(c,))
+    trace(lambda c, x, observed: jg.log_posterior(c, x, observed=observed), x, x > 0, shared=(c,))
+    trace(lambda x, c: jg.log_posterior(c, x), c, shared=(x,))
+
+
+def sparse_rows(values):
+    """Rows of a pattern that is fixed, without and with duplicates."""
+    rows, columns = np.divmod(np.arange(12 * D, dtype=np.int32), D)
+    return sparse.BCOO((values.ravel(), jnp.stack([rows, columns], axis=1)), shape=(12, D))
+
+
+@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.BernoulliNB(binarize=0.0), jg.PoissonNB()], ids=str)
+def test_sparse_rows(estimator):
+    x, soft = np.abs(X).round(), np.eye(K, dtype=np.float32)[Y]
+    c = jg.fit(estimator, x, Y)
+    trace(lambda x: jg.fit(estimator, sparse_rows(x), Y, num_classes=K), x)
+    trace(lambda x, r, w: jg.fit(estimator, sparse_rows(x), r, sample_weight=w), soft, np.ones(12), shared=(x,))
+    trace(lambda c, x: jg.log_likelihood(c, sparse_rows(x)), x, shared=(c,))
+    trace(lambda x, c: jg.log_posterior(c, sparse_rows(x)), c, shared=(x,))
+    predictive = jg.predictive(estimator, estimator.statistics(x, Y))
+    trace(lambda c, x: jg.log_posterior(c, sparse_rows(x)), x, shared=(predictive,))
+    trace(lambda x, c: jg.log_posterior(c, sparse_rows(x)), predictive, shared=(x,))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("optimizer", [None, optax.adam(0.1)], ids=["own", "adam"])
+def test_logistic_regression(classes, optimizer):
+    y, estimator = np.arange(12) % classes, jg.LogisticRegression(optimizer=optimizer)
+    trace(lambda x: jg.train(estimator, x, y, num_classes=classes), X)
+    trace(lambda x, y: jg.train(estimator, x, y, num_classes=classes), y, shared=(X,))
+    trace(jax.grad(lambda x: jnp.sum(jg.fit(estimator, x, y, num_classes=classes).weights ** 2)), X)
+    trace(lambda x, y, l2: jg.fit(jg.LogisticRegression(l2=l2), x, y, num_classes=2), np.float32(1), shared=(X, y))
+
+
+def test_large_logistic_regression():
+    x, y = np.zeros((40, 400), np.float32), np.arange(40) % 3  # of too many parameters for Newton's method
+    trace(lambda x: jg.train(jg.LogisticRegression(l2=0.0), x, y, num_classes=3), x)
+
+
+@pytest.mark.parametrize("method", ["least_squares", "ridge", "lasso", "gradient_descent"])
+def test_linear_regression(method):
+    fit = getattr(jg.linear_regression, method)
+    penalty = {"ridge": {"l2": 0.1}, "lasso": {"l1": 0.1}}.get(method, {})
+    trace(lambda x, t: fit(x, t, **penalty), X, X[:, 0])
+    trace(lambda x, t: fit(x, t, **penalty), X[:, 0], shared=(X,))
+    if penalty:
+        ((name, value),) = penalty.items()
+        trace(lambda x, t, value: fit(x, t, **{name: value}), np.float32(value), shared=(X, X[:, 0]))
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB(), jg.BernoulliNB(binarize=0.0)], ids=str)
+def test_labels_that_are_missing_features_that_are_and_resamples(estimator):
+    # Of EM the derivative is found by JAX's GMRES.
+    some, observed, key = np.where(Y == 1, -1, Y), X > -0.5, jax.random.PRNGKey(0)
+    options = {"num_classes": K, "key": key, "restarts": 2, "max_steps": 5}
+    trace(lambda x: jg.train_em(estimator, x, some, **options), X, typed=False)
+    trace(lambda x, y: jg.fit_em(estimator, x, y, **options), some, shared=(X,), typed=False)
+    trace(jax.grad(lambda x: jnp.sum(jg.fit_em(estimator, x, **options).log_prior ** 2)), X, typed=False)
+    trace(lambda x, o: jg.fit(estimator, x, Y, num_classes=K, observed=o), X, observed, typed=not estimator.fills_in)
+    trace(lambda x: jg.bootstrap(key, estimator, x, Y, num_classes=K, num_replicates=2), X)
+
+
+def test_metrics():
+    log_posterior = np.log(np.full((12, K), 1 / K, np.float32))
+    for name in ("log_loss", "brier_score", "expected_calibration_error", "reliability", "roc_auc"):
+        trace(partial(getattr(jg.metrics, name), Y), log_posterior)
+    for name in ("accuracy", "confusion_matrix", "precision", "recall", "f1"):
+        classes = {} if name == "accuracy" else {"num_classes": K}
+        trace(partial(getattr(jg.metrics, name), Y, **classes), Y)
+
+
+def test_shrinkage_and_scores_of_complement_naive_bayes():
+    trace(lambda x: jg.fit(jg.QDA(shrinkage=jg.ledoit_wolf(x, Y, num_classes=K)), x, Y, num_classes=K), X)
+    c = jg.fit(jg.ComplementNB(), np.abs(X), Y)
+    trace(lambda c, x: jg.log_posterior(c, x), np.abs(X), shared=(c,))
+
+
+def test_statistics_of_devices_merge_and_each_scores_its_own_rows(run_script):
+    code = """
+import jax, numpy as np, jaxgen as jg
+from jax.sharding import Mesh, PartitionSpec as P
+jax.config.update("jax_num_cpu_devices", 2)
+x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+on_each = lambda function, *in_specs: jax.jit(
+    jax.shard_map(function, mesh=Mesh(jax.devices(), ("rows",)), in_specs=in_specs, out_specs=P("rows"))
+)
+own = lambda x, y: jax.tree.map(lambda leaf: leaf[None], jg.QDA().statistics(x, y, num_classes=2))
+parts = on_each(own, P("rows"), P("rows"))(x, y)
+c = jg.estimate(jg.QDA(), jg.merge(*(jax.tree.map(lambda leaf: leaf[i], parts) for i in range(2))))
+whole = jg.fit(jg.QDA(), x, y)
+print(all(np.allclose(a, b, atol=1e-5) for a, b in zip(jax.tree.leaves(c), jax.tree.leaves(whole))))
+print(np.allclose(on_each(jg.log_posterior, P(), P("rows"))(whole, x), jg.log_posterior(whole, x), atol=1e-5))
+bad = np.where(np.arange(40)[:, None] == 33, np.nan, x)
+print(np.flatnonzero(np.isnan(on_each(jg.log_posterior, P(), P("rows"))(whole, bad)).any(axis=1)))
+"""
+    assert run_script(code, optimised=False) == ["True", "True", "[33]"]
