@@ -30,7 +30,8 @@ def sample(
         total_count: m, the words of a document, one number or (n,); for the multinomial, which it must be given for.
 
     Returns:
-        x in the dtype of the classifier, and y.
+        x in the dtype of the classifier, and y. Of a multinomial inside `jax.shard_map` only with `check_vma=False`,
+        since `jax.random.multinomial` has no such types.
 
     Raises:
         ValueError: for n below 1, y or total_count out of range, and a total_count that is missing or has no use.

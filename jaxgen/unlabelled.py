@@ -95,7 +95,8 @@ def train_em(
         max_steps: at which it ends anyway.
 
     Returns:
-        The classifier of the best run, and its report. NaN under a trace where a covariance becomes singular.
+        The classifier of the best run, and its report. NaN under a trace where a covariance becomes singular. Inside
+        `jax.shard_map` only with `check_vma=False`, since JAX's GMRES, behind the derivative, has no such types.
 
     Raises:
         ValueError: for what is out of range or does not fit together, and where every run breaks down.

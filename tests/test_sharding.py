@@ -49,6 +49,10 @@ def test_rows_that_differ_under_a_classifier_that_does_not(case):
         trace(verb, x, shared=(c,))
     trace(lambda c, x, observed: jg.log_posterior(c, x, observed=observed), x, x > 0, shared=(c,))
     trace(lambda x, c: jg.log_posterior(c, x), c, shared=(x,))
+    several, weights = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), c), np.ones((2, 12), np.float32)
+    trace(lambda x, c: jax.vmap(jg.log_posterior, (0, None))(c, x), several, shared=(x,))
+    fit = partial(jg.fit, case.estimator, num_classes=K)
+    trace(lambda w, x: jax.vmap(lambda w: fit(x, y, sample_weight=w))(w), x, shared=(weights,))
 
 
 def sparse_rows(values):
