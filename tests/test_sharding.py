@@ -144,5 +144,8 @@ print(all(np.allclose(a, b, atol=1e-5) for a, b in zip(jax.tree.leaves(c), jax.t
 print(np.allclose(on_each(jg.log_posterior, P(), P("rows"))(whole, x), jg.log_posterior(whole, x), atol=1e-5))
 bad = np.where(np.arange(40)[:, None] == 33, np.nan, x)
 print(np.flatnonzero(np.isnan(on_each(jg.log_posterior, P(), P("rows"))(whole, bad)).any(axis=1)))
+jax.set_mesh(jax.make_mesh((2,), ("rows",)))  # of explicit axes
+scores = jax.jit(jax.sharding.auto_axes(jg.log_posterior, out_sharding=P("rows")))(whole, jax.device_put(x, P("rows")))
+print(np.allclose(scores, jg.log_posterior(whole, x), atol=1e-5), scores.sharding.spec[0])
 """
-    assert run_script(code, optimised=False) == ["True", "True", "[33]"]
+    assert run_script(code, optimised=False) == ["True", "True", "[33]", "True rows"]
