@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,9 +13,8 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
-from jaxgen import domains
 from jaxgen.numerics import drop_impossible, matmul
-from jaxgen.projections import Projection
+from jaxgen.projections import ProjectedDensity, Projection
 from jaxgen.sparse import SparseRows, product, row_sum
 
 if TYPE_CHECKING:
@@ -169,47 +169,30 @@ class PreparedDensity:
         return Projection(self.features, () if coefficient is None else coefficient.terms, density, table)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("constant", "always"), meta_fields=("coefficient",))
-@dataclass(frozen=True)
-class ProjectedDensity:
-    """The density of a row by its products with the table of a prepared density, and by the sums of its coefficient.
+class AffineDensity(abc.ABC):
+    """A density whose log is affine in x, up to a coefficient: what is written once for those of counts."""
 
-    Attributes:
-        constant: the score of x = 0, (K,).
-        always: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
-        coefficient: as in the prepared density; its sums are the last columns of a row.
-    """
+    takes_sparse = True
 
-    constant: Float[Array, " classes"]
-    always: Float[Array, " classes"] | None
-    coefficient: Coefficient | None
-    domain = domains.NOT_NAN
+    @abc.abstractmethod
+    def prepared(self, *, likelihood: bool) -> PreparedDensity:
+        """The same density, ready for many rows: for their log likelihoods, or for their scores."""
 
-    @property
-    def num_products(self) -> int:
-        """Columns of a row that are products."""
-        return self.constant.shape[0] * (1 if self.always is None else 2)
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
+        return self.prepared(likelihood=True).log_likelihood(x)
 
-    @property
-    def num_features(self) -> int:
-        """Columns of a row."""
-        return self.num_products + (0 if self.coefficient is None else len(self.coefficient.terms))
+    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k), in nats: the other factors are left out."""
+        return self.prepared(likelihood=True).log_marginal(x)
 
-    def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats."""
-        if self.coefficient is None:
-            return self.scores(x)
-        return self.scores(x) + self.coefficient.of_sums(*x[:, self.num_products :].T)[:, None]
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
+        """The log likelihood up to a term that is common to all classes."""
+        return self.prepared(likelihood=False).scores(x)
 
-    def scores(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
-        """The log likelihood without the coefficient."""
-        k = self.constant.shape[0]
-        total = self.constant[None] + x[:, :k]
-        return total if self.always is None else jnp.where(self.always[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
-
-    def linear(self) -> None:
-        """As a prepared density, it is for scoring alone."""
-        return None
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The log marginal up to a term that is common to all classes."""
+        return self.prepared(likelihood=False).marginal_scores(x)
 
 
 def as_they_are(x: Any) -> Any:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, PreparedDensity
+from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.missing import PartialRows
@@ -36,7 +36,7 @@ _ANY_NUMBER = dataclasses.replace(domains.FINITE, shows=False, adds=False)
 
 @partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
 @dataclass(frozen=True)
-class Bernoulli:
+class Bernoulli(AffineDensity):
     """Independent yes-or-no features.
 
         log p(x | k) = Σ_j x_j log φ_kj + (1 − x_j) log(1 − φ_kj)
@@ -50,7 +50,6 @@ class Bernoulli:
     log_present: Float[Array, "classes d"]
     log_absent: Float[Array, "classes d"]
     binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
-    takes_sparse = True
 
     @property
     def domain(self) -> Domain:
@@ -66,22 +65,6 @@ class Bernoulli:
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_present, self.log_absent, likelihood=likelihood)
         return PreparedDensity(affine, self.domain, partial(_binarize, threshold=self.binarize))
-
-    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats: a constant for the empty document, and a term for each word that is present."""
-        return self.prepared(likelihood=True).log_likelihood(x)
-
-    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """log p(x_observed | k), in nats: the other factors are left out."""
-        return self.prepared(likelihood=True).log_marginal(x)
-
-    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The same up to a term that is common to all classes."""
-        return self.prepared(likelihood=False).marginal_scores(x)
-
-    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """The log likelihood up to a term that is common to all classes."""
-        return self.prepared(likelihood=False).scores(x)
 
     @property
     def mean(self) -> Float[Array, "classes d"]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 
     from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
-    from jaxgen.sparse import SparseRows
 
 
-class Multinomial(NamedTuple):
+@partial(jax.tree_util.register_dataclass, data_fields=("log_probability",), meta_fields=())
+@dataclass(frozen=True)
+class Multinomial(AffineDensity):
     """Word counts of a document, given their total.
 
         log p(x | k) = log m! − Σ_j log x_j! + Σ_j x_j log θ_kj
+
+    With its coefficient it sums to one over the x of a given total.
 
     Attributes:
         log_probability: log θ, (K, d); each row of θ sums to 1.
@@ -41,7 +44,6 @@ class Multinomial(NamedTuple):
     log_probability: Float[Array, "classes d"]
 
     domain = domains.COUNTS
-    takes_sparse = True
     needs_total_count = True
 
     @property
@@ -53,10 +55,6 @@ class Multinomial(NamedTuple):
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_probability, likelihood=likelihood)
         return PreparedDensity(affine, self.domain, as_they_are, _MULTINOMIAL_COEFFICIENT)
-
-    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
-        return self.prepared(likelihood=True).log_likelihood(x)
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p of the observed words given their own total, in nats: θ is renormalised over them."""
@@ -72,10 +70,6 @@ class Multinomial(NamedTuple):
         log_ratio = jnp.log1p(jnp.where(common, safe_divide(more, share[:, :1]), 0.0))
         logs = drop_impossible(safe_log(share))
         return self.scores(x.values) - _total(x) * jnp.where(common, log_ratio, logs - logs[:, :1])
-
-    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """The log likelihood up to a term that is common to all classes."""
-        return self.prepared(likelihood=False).scores(x)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, Coefficient, PreparedDensity, as_they_are, log_factorial
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.compound import NegativeBinomial
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import safe_divide, safe_log
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from jaxgen.domains import Domain
-    from jaxgen.missing import PartialRows
-    from jaxgen.sparse import SparseRows
 
 
-class Poisson(NamedTuple):
+@partial(jax.tree_util.register_dataclass, data_fields=("log_rate",), meta_fields=())
+@dataclass(frozen=True)
+class Poisson(AffineDensity):
     """Independent numbers of events.
 
         log p(x | k) = Σ_j x_j log λ_kj − λ_kj − log x_j!
@@ -41,7 +41,6 @@ class Poisson(NamedTuple):
     log_rate: Float[Array, "classes d"]
 
     domain = domains.COUNTS
-    takes_sparse = True
 
     @property
     def num_features(self) -> int:
@@ -52,22 +51,6 @@ class Poisson(NamedTuple):
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_rate, empty=-jnp.exp(self.log_rate), likelihood=likelihood)
         return PreparedDensity(affine, self.domain, as_they_are, _COEFFICIENT)
-
-    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats."""
-        return self.prepared(likelihood=True).log_likelihood(x)
-
-    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """log p(x_observed | k), in nats: the other factors are left out."""
-        return self.prepared(likelihood=True).log_marginal(x)
-
-    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The same up to a term that is common to all classes."""
-        return self.prepared(likelihood=False).marginal_scores(x)
-
-    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
-        """The log likelihood up to a term that is common to all classes."""
-        return self.prepared(likelihood=False).scores(x)
 
     @property
     def mean(self) -> Float[Array, "classes d"]:

@@ -15,13 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import shares
+from jaxgen import domains, shares
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
+    from jaxtyping import Float
 
+    from jaxgen.affine import Coefficient
     from jaxgen.compressed import CompressedRows
 
 # Cells of a table that are made at a time.
@@ -52,6 +54,49 @@ class Projection:
     classifier: Any
     table: Any
     columns: np.ndarray | None = None
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("constant", "always"), meta_fields=("coefficient",))
+@dataclass(frozen=True)
+class ProjectedDensity:
+    """The density of a row by its products with the table of a prepared density, and by the sums of its coefficient.
+
+    Attributes:
+        constant: the score of x = 0, (K,).
+        always: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
+        coefficient: as in the prepared density; its sums are the last columns of a row.
+    """
+
+    constant: Float[Array, " classes"]
+    always: Float[Array, " classes"] | None
+    coefficient: Coefficient | None
+    domain = domains.NOT_NAN
+
+    @property
+    def num_products(self) -> int:
+        """Columns of a row that are products."""
+        return self.constant.shape[0] * (1 if self.always is None else 2)
+
+    @property
+    def num_features(self) -> int:
+        """Columns of a row."""
+        return self.num_products + (0 if self.coefficient is None else len(self.coefficient.terms))
+
+    def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        if self.coefficient is None:
+            return self.scores(x)
+        return self.scores(x) + self.coefficient.of_sums(*x[:, self.num_products :].T)[:, None]
+
+    def scores(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
+        """The log likelihood without the coefficient."""
+        k = self.constant.shape[0]
+        total = self.constant[None] + x[:, :k]
+        return total if self.always is None else jnp.where(self.always[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
+
+    def linear(self) -> None:
+        """As a prepared density, it is for scoring alone."""
+        return None
 
 
 def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projection:
