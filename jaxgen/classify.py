@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen.density import D, Marginal
-from jaxgen.numerics import nonnegative_or_nan, safe_log
+from jaxgen.numerics import log_sum_exp, nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
 from jaxgen.scoring import score
 
@@ -224,7 +224,7 @@ def _log_joint(c: Classifier[Any], x: Array) -> Array:
 
 
 def _log_evidence(c: Classifier[Any], x: Array) -> Array:
-    return jax.nn.logsumexp(c.log_joint(x), axis=-1)
+    return log_sum_exp(c.log_joint(x))
 
 
 def _log_posterior(c: Scorer, x: Array) -> Array:

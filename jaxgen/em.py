@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.sparse.linalg import gmres
 
 from jaxgen.classify import log_joint
-from jaxgen.numerics import varying_alike
+from jaxgen.numerics import log_sum_exp, varying_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,12 +73,14 @@ class EMReport(NamedTuple):
 def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: Data) -> tuple[Any, Array]:
     """The E-step: the statistics expected under a classifier, and the mean log evidence."""
     joint = log_joint(c, data.x, observed=data.observed)
-    evidence = jax.nn.logsumexp(joint, axis=-1)
-    posterior = jnp.exp(joint - evidence[:, None])
-    without = data.unlabelled[:, None] > 0
-    responsibilities = data.known + jnp.where(without, data.unlabelled[:, None] * posterior, 0.0)
+    evidence = log_sum_exp(joint)
+    # A row of weight 0 may be impossible; else its weight has a derivative, which a choice by the weight would cut off.
+    counts = (data.unlabelled > 0) | (evidence > -jnp.inf)
+    evidence = jnp.where(counts, evidence, 0.0)
+    posterior = jnp.where(counts[:, None], jnp.exp(joint - evidence[:, None]), 0.0)
+    responsibilities = data.known + data.unlabelled[:, None] * posterior
     terms = jnp.sum(jnp.where(data.known > 0, data.known * joint, 0.0), axis=-1)
-    terms += jnp.where(data.unlabelled > 0, data.unlabelled * evidence, 0.0)
+    terms += data.unlabelled * evidence
     mean = jnp.sum(terms) / (jnp.sum(data.known) + jnp.sum(data.unlabelled))
     return statistics_of(estimator, data, responsibilities, c), mean
 

@@ -239,8 +239,11 @@ def area(labels: Labels, score: Float[Array, "n curves"]) -> Float[Array, ""]:
     score, mine, rest = lax.sort((score, mine, jnp.sum(r, axis=1, keepdims=True) - mine), dimension=0, num_keys=1)
     last = jnp.pad(score[1:] != score[:-1], ((0, 1), (0, 0)), constant_values=True)
 
+    rows_to_corner = lax.cummax(jnp.where(last, 1 + jnp.arange(len(last), dtype=jnp.int32)[:, None], 0), axis=0)
+
     def corners(weight: Array) -> Array:
-        return jnp.pad(lax.cummax(jnp.where(last, jnp.cumsum(weight, axis=0), 0.0), axis=0), ((1, 0), (0, 0)))
+        weight = jnp.pad(jnp.cumsum(weight, axis=0), ((1, 0), (0, 0)))
+        return jnp.pad(jnp.take_along_axis(weight, rows_to_corner, axis=0), ((1, 0), (0, 0)))
 
     mine, rest = corners(mine), corners(rest)
     area = jnp.sum((mine[1:] - mine[:-1]) * (rest[1:] + rest[:-1]) / 2, axis=0)

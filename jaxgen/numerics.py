@@ -55,6 +55,13 @@ def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float =
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
 
 
+def log_sum_exp(logs: Float[Array, "... k"]) -> Float[Array, "..."]:
+    """log Σ_k exp(l_k); −∞ where every l_k is, with derivative zero there."""
+    impossible = jnp.all(jnp.isneginf(logs), axis=-1)
+    possible = jnp.where(impossible[..., None], 0.0, logs)
+    return jnp.where(impossible, -jnp.inf, jax.nn.logsumexp(possible, axis=-1))
+
+
 def nonnegative_or_nan(value: Array | float, dtype: np.dtype, most: float = np.inf) -> Array:
     """A hyperparameter in the working dtype; NaN where it is not in [0, most], which only a trace lets through."""
     value = jnp.asarray(value).astype(dtype)

@@ -142,7 +142,8 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: lis
         x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
         return estimator.statistics_of(x, HardLabels(y, weight, num_classes, checked=weight is None), absent=absent)
 
-    statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
+    with jax.ensure_compile_time_eval():  # the data are concrete, also where the estimator is under a trace
+        statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
     if any(bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
     classifiers, rests, bad = _rests_program(estimator, statistics)

@@ -195,7 +195,9 @@ class Frame(NamedTuple):
     def problem(self, x: Float[Array, "n d"], share: Float[Array, "n classes"], decay: Array) -> Problem:
         """The mean loss of rows, with `decay` times half the squared weights; `share` as `Problem.share`."""
         share = jnp.where(self.occurs[None], share, 0.0)  # as it is, without a derivative
-        standard = jnp.where(self.varies[None], x - self.center[None], 0.0) / self.unit[None]
+        centred = x - self.center[None]
+        # A constant feature is zero to the last digit, with the derivative that it would have if it varied.
+        standard = jnp.where(self.varies[None], centred, centred - lax.stop_gradient(centred)) / self.unit[None]
         decay = jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype))
         is_contrast = jnp.any(self.contrast != 0, axis=1)
         return Problem(

@@ -214,9 +214,9 @@ def _program(
     max_steps: int,
     tuning: Tuning | None,
 ) -> tuple[Classifier[D], EMReport]:
-    if not is_sparse(data.x):  # what an absent row holds must not reach a derivative
+    if not is_sparse(data.x):  # what an absent row holds that is no value must not reach a derivative
         absent = (jnp.sum(data.known, axis=1) == 0) & (data.unlabelled == 0)
-        data = data._replace(x=jnp.where(absent[:, None], 0, data.x))
+        data = data._replace(x=jnp.where(absent[:, None] & ~estimator.domain.contains(data.x), 0, data.x))
 
     def begin(key: Any) -> Any:
         if start is not None:

@@ -83,3 +83,20 @@ def test_scores_have_the_dtype_of_the_classifier(dtype):
     c, _, _ = by_hand()
     c = jax.tree.map(lambda leaf: leaf.astype(dtype), c)
     assert jg.log_posterior(c, np.zeros(2)).dtype == dtype
+
+
+@pytest.mark.parametrize(
+    "estimator", [jg.BernoulliNB(alpha=0.0), jg.MultinomialNB(0.0), jg.PoissonNB(0.0, 0.0)], ids=str
+)
+def test_an_impossible_row_has_no_part_in_the_derivative_of_the_evidence(estimator):
+    x, y, rows = np.array([[1.0, 0], [1, 0], [0, 0], [1, 0]]), np.array([0, 0, 1, 1]), np.array([[0.0, 1], [1, 0]])
+
+    def slope(rows):
+        def total(w):
+            evidence = jg.log_evidence(jg.fit(estimator, x, y, num_classes=2, sample_weight=w), rows)
+            return jnp.sum(jnp.where(evidence > -jnp.inf, evidence, 0.0))
+
+        return jax.grad(total)(jnp.ones(4))
+
+    np.testing.assert_allclose(slope(rows), slope(rows[1:]))
+    assert np.all(np.isfinite(slope(rows)))

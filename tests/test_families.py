@@ -160,3 +160,15 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
 def test_what_is_refused_and_why(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_an_absence_that_was_never_seen_has_the_derivative_of_its_weight():
+    x, y, weight = np.array([[1.0], [1], [0], [0], [1]]), np.array([0, 0, 0, 1, 1]), jnp.array([1.0, 1, 0, 1, 1])
+
+    def fit(w):
+        return jg.fit(jg.BernoulliNB(), x, y, num_classes=2, sample_weight=w)
+
+    slope = jax.grad(lambda w: jg.log_likelihood(fit(w), x[:1])[0, 0])(weight)
+    np.testing.assert_allclose(slope[2], -1 / (2 + 2))  # of log (N_kj + 1)/(N_k + 2)
+    soft = jax.grad(lambda r: jg.log_likelihood(jg.fit(jg.BernoulliNB(), x, r), x[:1])[0, 0])
+    np.testing.assert_allclose(soft(jnp.eye(2)[y].at[2, 0].set(0))[2, 0], -1 / (2 + 2))

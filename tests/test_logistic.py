@@ -250,3 +250,18 @@ def test_what_a_class_without_data_might_hold_moves_nothing():
     moved = jax.jacfwd(lambda r: jg.fit(jg.LogisticRegression(), x, r).weights)(shares)
     np.testing.assert_allclose(moved[..., 1], 0.0, atol=1e-9)
     assert np.abs(moved[..., 0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_constant_feature_has_a_derivative(classes):
+    x, y = np.array([[0.0, 1], [1, 1], [2, 1], [3, 1], [1, 1], [4, 1]]), np.arange(6) % classes
+
+    def weights(shift):
+        estimator = jg.LogisticRegression(l2=1.0, tolerance=1e-13)
+        return jg.fit(estimator, jnp.asarray(x).at[:, 1].add(shift), y, num_classes=classes).weights[1]
+
+    slope, h = jax.jacobian(weights)(jnp.zeros(6)), 1e-4
+    for i in range(6):
+        high, low = (weights(jnp.zeros(6).at[i].set(step)) for step in (h, -h))
+        np.testing.assert_allclose(slope[:, i], (high - low) / (2 * h), atol=1e-6)
+        assert np.abs(slope[:, i]).max() > 0.01

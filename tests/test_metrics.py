@@ -322,3 +322,14 @@ def test_weights_that_overflow_give_no_number():
     with jax.enable_x64(False):
         assert np.isnan(metrics.accuracy(right, 1 - right, sample_weight=weight))
         assert np.isnan(metrics.f1(right, right, sample_weight=weight)).all()
+
+
+def test_the_weight_of_an_absent_row_has_its_derivative_in_the_area_under_the_curve():
+    y, score = np.array([0, 1, 0, 1, 1]), np.array([0.1, 0.2, 0.3, 0.3, 0.4])
+    weight = np.array([1.0, 0, 2, 1, 0])
+    slope = jax.grad(lambda w: metrics.roc_auc(y, score, sample_weight=w))(jnp.asarray(weight))
+    for i in range(5):
+        more, h = weight.copy(), 1e-7
+        more[i] += h
+        areas = [oracle.roc_auc_score(y, score, sample_weight=w) for w in (more, weight)]
+        np.testing.assert_allclose(slope[i], (areas[0] - areas[1]) / h, atol=1e-6)

@@ -324,3 +324,16 @@ def test_what_the_bootstrap_refuses_and_why(changed, error, message):
     arguments = {"estimator": jg.LDA(), "x": X, "y": Y, "num_replicates": 20} | changed
     with pytest.raises(error, match=message):
         jg.bootstrap(jax.random.key(0), **arguments)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA, jg.BernoulliNB])
+def test_a_grid_under_jit_is_the_grid(estimator):
+    x = (X > 0).astype(float)
+
+    def loss(value):
+        return jg.cross_validate(estimator(value), x, Y, folds=3).log_loss.mean()
+
+    values = jnp.array([0.5, 2.0])
+    grid, slopes = jax.jit(jax.vmap(jax.value_and_grad(loss)))(values)
+    np.testing.assert_allclose(grid, [loss(float(value)) for value in values], rtol=1e-9)
+    np.testing.assert_allclose(slopes, [(loss(v + 1e-5) - loss(v - 1e-5)) / 2e-5 for v in (0.5, 2.0)], rtol=1e-5)

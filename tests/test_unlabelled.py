@@ -208,3 +208,22 @@ def test_a_run_that_ends_early_warns():
     x, _ = clusters(60)
     with pytest.warns(RuntimeWarning, match="EM did not converge in 2 steps"):
         jg.fit_em(jg.QDA(), x, num_classes=3, key=jax.random.key(0), max_steps=2)
+
+
+def test_the_weight_of_an_absent_row_has_its_derivative():
+    """The mean of a class moves by (x − μ)/N with the weight of a row, and by a responsibility times as much."""
+    x = np.array([[0.0, 1], [1, 0], [2, 2], [5, 3], [4, 5], [6, 7], [3, np.nan]])
+    y, weight = np.array([0, 0, 0, 1, 1, 1, 1]), jnp.array([1.0] * 6 + [0])
+
+    def fit(w):
+        return jg.fit(jg.LDA(ridge=0.1), x, y, num_classes=2, sample_weight=w, observed=np.isfinite(x))
+
+    np.testing.assert_allclose(jax.grad(lambda w: fit(w).density.mean[1, 0])(weight)[6], (3 - 5) / 3, rtol=1e-6)
+
+    x, y = np.array([[0.0], [1], [0.5], [9], [10], [9.5], [8]]), np.array([0, -1, -1, 1, -1, -1, -1])
+    start = jg.fit(jg.GaussianNB(ridge=0.1), x, np.array([0, 0, 0, 1, 1, 1, 1]))
+
+    def climb(w):
+        return jg.fit_em(jg.GaussianNB(ridge=0.1), x, y, num_classes=2, start=start, sample_weight=w)
+
+    np.testing.assert_allclose(jax.grad(lambda w: climb(w).density.mean[1, 0])(weight)[6], (8 - 9.5) / 3, rtol=1e-4)
