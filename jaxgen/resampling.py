@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -142,7 +143,9 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: lis
         x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
         return estimator.statistics_of(x, HardLabels(y, weight, num_classes, checked=weight is None), absent=absent)
 
-    with jax.ensure_compile_time_eval():  # the data are concrete, also where the estimator is under a trace
+    # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
+    concretely = jax.ensure_compile_time_eval() if inputs.is_traced(jnp.zeros(())) else contextlib.nullcontext()
+    with concretely:
         statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
     if any(bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
