@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import inputs
-from jaxgen.estimator import S
 from jaxgen.programs import merge_program
+from jaxgen.statistics import S
 
 if TYPE_CHECKING:
     from jax import Array

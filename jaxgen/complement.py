@@ -16,9 +16,9 @@ import numpy as np
 
 from jaxgen import domains, inputs
 from jaxgen.counts import CountingEstimator, Counts
-from jaxgen.estimator import raise_for_nan
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, safe_divide, safe_log
+from jaxgen.statistics import raise_for_nan
 
 if TYPE_CHECKING:
     from jax import Array

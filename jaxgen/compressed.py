@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 # Up to so many columns, one product with each costs less than one with all: 10 ms where two at once take 22.
 _FEW_COLUMNS = 4
-# Up to so many entries a second thread costs more than it saves: ten documents are multiplied in 0.45 ms by two of them,
-# in 0.29 by one.
+# Up to so many entries a second thread costs more than it saves: ten documents are multiplied in 0.45 ms by two, in
+# 0.29 by one.
 _FEW_ENTRIES = 2**15
 
 

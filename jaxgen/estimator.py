@@ -13,7 +13,7 @@ from __future__ import annotations
 import abc
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import jax
 import numpy as np
@@ -24,10 +24,9 @@ from jaxgen.density import D
 from jaxgen.missing import PartialRows
 from jaxgen.programs import estimate_program, merge_program, statistics_program
 from jaxgen.sparse import SparseRows
+from jaxgen.statistics import S, raise_for_nan
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
@@ -35,34 +34,6 @@ if TYPE_CHECKING:
     from jaxgen.domains import Domain
     from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
-    from jaxgen.total import Total
-
-
-class Statistics(Protocol):
-    """Sufficient statistics: what a batch of data becomes. One tree of arrays for hard, soft and weighted labels.
-
-    `merge` is associative and commutative up to rounding, and statistics of zero weight are its identity.
-    """
-
-    @property
-    def class_weight(self) -> Total:
-        """N_k, the total weight of each class, shape (K,)."""
-        ...
-
-    def merge(self, other: Self) -> Self:
-        """The statistics of both batches together."""
-        ...
-
-    def subtract(self, part: Self) -> Self:
-        """The statistics of what remains when `part`, once merged in, is taken away."""
-        ...
-
-    def scale(self, factor: Float[Array, ""]) -> Self:
-        """The statistics in which every row weighs `factor` times as much."""
-        ...
-
-
-S = TypeVar("S", bound=Statistics)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
@@ -271,15 +242,6 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
                 f"statistics must be those that an estimator of this structure makes, {self}; found "
                 f"{jax.tree.map(jax.typeof, statistics)}. Make them with its own statistics(x, y)."
             )
-
-
-def raise_for_nan(statistics: Statistics) -> None:
-    """Raise for concrete statistics of a batch that was bad."""
-    if np.isnan(statistics.class_weight.exact()).any():
-        raise ValueError(
-            "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
-            "summarised under a trace. Call statistics(x, y) outside jit to learn which."
-        )
 
 
 def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from jaxgen import culprits, inputs
-from jaxgen.estimator import D, GenerativeEstimator, S
+from jaxgen.estimator import D, GenerativeEstimator
+from jaxgen.statistics import S
 from jaxgen.unlabelled import fit_partial
 
 if TYPE_CHECKING:

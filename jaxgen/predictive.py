@@ -10,14 +10,14 @@ import numpy as np
 from jaxgen import inputs
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.conjugate import proper
-from jaxgen.estimator import raise_for_nan
+from jaxgen.statistics import raise_for_nan
 from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.estimator import Statistics
+    from jaxgen.statistics import Statistics
 
 
 def log_marginal_likelihood(estimator: Any, statistics: Statistics) -> Float[Array, ""]:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from jax import Array
 
     from jaxgen.density import D
-    from jaxgen.estimator import GenerativeEstimator, S
+    from jaxgen.estimator import GenerativeEstimator
     from jaxgen.labels import Labels
     from jaxgen.platform import Tuning
+    from jaxgen.statistics import S
 
 # Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
 _MOST_ROWS = 2**20

@@ -1,0 +1,51 @@
+"""What sufficient statistics must have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.total import Total
+
+
+class Statistics(Protocol):
+    """Sufficient statistics: what a batch of data becomes. One tree of arrays for hard, soft and weighted labels.
+
+    `merge` is associative and commutative up to rounding, and statistics of zero weight are its identity.
+    """
+
+    @property
+    def class_weight(self) -> Total:
+        """N_k, the total weight of each class, shape (K,)."""
+        ...
+
+    def merge(self, other: Self) -> Self:
+        """The statistics of both batches together."""
+        ...
+
+    def subtract(self, part: Self) -> Self:
+        """The statistics of what remains when `part`, once merged in, is taken away."""
+        ...
+
+    def scale(self, factor: Float[Array, ""]) -> Self:
+        """The statistics in which every row weighs `factor` times as much."""
+        ...
+
+
+S = TypeVar("S", bound=Statistics)
+
+
+def raise_for_nan(statistics: Statistics) -> None:
+    """Raise for concrete statistics of a batch that was bad."""
+    if np.isnan(statistics.class_weight.exact()).any():
+        raise ValueError(
+            "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
+            "summarised under a trace. Call statistics(x, y) outside jit to learn which."
+        )
