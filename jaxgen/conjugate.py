@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
-from jaxgen import inputs
+from jaxgen import culprits, inputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -89,17 +89,18 @@ class NormalInverseWishart:
                     f"{name} must have {('no axes', 'one axis', 'two axes')[most]} at the most; found "
                     f"shape {array.shape}. To try several at once, jax.vmap over the prior."
                 )
+            array = culprits.known(array)
             if inputs.is_traced(array):
                 continue
             array = np.asarray(array)
             if not np.isfinite(array).all():
-                raise ValueError(f"{name} must be finite; found {value}.")
+                raise ValueError(f"{name} must be finite; found {array}.")
             if name.endswith("scale") and array.ndim == 2:
                 symmetric = array.shape[0] == array.shape[1] and np.allclose(array, array.T)
                 if not symmetric or np.linalg.eigvalsh(array)[0] <= 0:
-                    raise ValueError(f"{name} must be symmetric and positive definite, as a matrix; found {value}.")
+                    raise ValueError(f"{name} must be symmetric and positive definite, as a matrix; found {array}.")
             elif not name.endswith(".mean") and not (array > 0).all():
-                raise ValueError(f"{name} must be positive; found {value}.")
+                raise ValueError(f"{name} must be positive; found {array}.")
 
     def check_for(self, num_features: int, covariance: str) -> None:
         """Raise for a shape that does not fit the features or the form, and for degrees that are too few for them."""

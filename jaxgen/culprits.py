@@ -5,9 +5,11 @@ Programs answer NaN where a value is bad; only then is x searched, on the host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+import jax
 import numpy as np
+from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
@@ -19,6 +21,14 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
+Tree = TypeVar("Tree")
+
+
+def known(tree: Tree) -> Tree:
+    """The same numbers without derivatives: outside of jit, those of `jax.grad` and `jax.jvp` can then be read."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if isinstance(leaf, Tracer) else leaf, tree)
+
+
 def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     """Raise a ValueError that names the first value of x outside the domain; return if there is none.
 
@@ -27,6 +37,7 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         domain: what its values may be.
         present: boolean array (n,); rows where it is False are passed over.
     """
+    x, present = known((x, present))
     values, row, column = _entries(x)
     bad = ~domain.contains(values.astype(np.float64))
     if present is not None:
@@ -56,6 +67,7 @@ def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def raise_for_points(x: Any, domain: Domain) -> NoReturn:
     """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
+    x = known(x)
     raise_for_values(x, domain)
     raise ValueError(
         f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
@@ -66,6 +78,7 @@ def raise_for_points(x: Any, domain: Domain) -> NoReturn:
 
 def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
     """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
+    x, labels = known((x, labels))
     present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
     raise_for_values(x, domain, present)
     values, row, _ = _entries(x)

@@ -156,7 +156,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             return self._density(after.mean, gaussian_posterior.mode(after, self.covariance), jnp.ones((), bool))
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)
-        pooled_mean = safe_divide(jnp.sum(weight * mean, axis=0, keepdims=True), total)
+        pooled_mean = safe_divide(jnp.sum(statistics.first_moment, axis=0, keepdims=True), total)
         mean = jnp.where(weight > 0, mean, pooled_mean)
         pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), beside(total, scatter))
         covariance = pooled

@@ -227,7 +227,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         classifier, bad = self.estimated(statistics)
         if not inputs.is_traced(bad) and bad:
             raise_for_nan(statistics)
-            raise ValueError(self.explain(classifier.density))
+            estimator, density = culprits.known((self, classifier.density))
+            raise ValueError(estimator.explain(density))
         return classifier
 
     def estimated(self, statistics: S) -> tuple[Classifier[D], Any]:

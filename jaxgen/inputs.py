@@ -18,7 +18,7 @@ from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
-from jaxgen.culprits import position
+from jaxgen.culprits import known, position
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.missing import PartialRows
 from jaxgen.sparse import SparseRows
@@ -132,8 +132,8 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     weight = as_numbers("sample_weight", sample_weight)
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must have shape ({n},), one weight a row of x; found {weight.shape}.")
-    if not is_traced(weight):
-        _check_nonnegative("sample_weight", np.asarray(weight), "A row that should not count has weight 0.")
+    if not is_traced(numbers := known(weight)):
+        _check_nonnegative("sample_weight", np.asarray(numbers), "A row that should not count has weight 0.")
     return weight
 
 
@@ -209,8 +209,9 @@ def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> Sof
             f"y of shape (n, K) must have one column for each of num_classes={num_classes} classes; found shape "
             f"{y.shape}. Leave num_classes out: the width of the responsibilities is K."
         )
-    if not is_traced(y, weight):
-        present = y if weight is None else np.asarray(y)[np.asarray(weight) > 0]
+    shares, known_weight = known((y, weight))
+    if not is_traced(shares, known_weight):
+        present = shares if weight is None else np.asarray(shares)[np.asarray(known_weight) > 0]
         _check_nonnegative("y (responsibilities)", np.asarray(present), "Each is a share of a row in a class.")
     return SoftLabels(y, weight)
 
@@ -235,7 +236,7 @@ def check_hyperparameters(estimator: Any) -> None:
         if isinstance(value, float) and 0 <= value <= most and value < math.inf:  # nearly all: the rest takes its time
             continue
         name = f"{type(estimator).__name__}.{field.name}"
-        several = table and isinstance(value, (jax.Array, np.ndarray))
+        value, several = known(value), table and isinstance(value, (jax.Array, np.ndarray))
         if is_traced(value) and (several or np.ndim(value) == 0):
             continue
         try:

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import inputs
+from jaxgen.culprits import known
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import diagonals, drop_impossible, safe_divide, working_dtype
 
@@ -127,8 +128,8 @@ def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: 
     if not inputs.is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))
         raise ValueError(
-            f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(values[row])} in row {row} "
-            f"(K = {labels.num_classes}). {judged.remedy}"
+            f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(known(values[row]))} in "
+            f"row {row} (K = {labels.num_classes}). {judged.remedy}"
         )
     return result
 

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import diagonals, matmul, safe_divide, with_diagonal
+from jaxgen.numerics import derivative_alone, diagonals, matmul, safe_divide, with_diagonal
 from jaxgen.total import Total, observed_weight, weight_of_each
 
 # Rows of one class that are multiplied at a time, at least.
@@ -39,7 +39,8 @@ class Moments:
 
     Attributes:
         class_weight: N_k, shape (K,).
-        mean: shape (K, d), zero for a class without weight; in two limbs, so that many small steps do not drift.
+        mean: shape (K, d), in two limbs, so that many small steps do not drift; zero for a class without weight. What
+            weighs nothing has a derivative all the same, which is that of the sum Σ_i r_ik x_i, and of squares about 0.
         scatter: (K, d, d) or (K, d), with 1 in place of K where it is shared.
         feature_weight: the weight of the rows in which each feature was observed, (K, d); None where all were.
     """
@@ -78,6 +79,12 @@ class Moments:
         """The weight of the rows in which each feature was observed, (K, 1) or (K, d)."""
         return observed_weight(self.class_weight, self.feature_weight)
 
+    @property
+    def first_moment(self) -> Float[Array, "classes d"]:
+        """Σ_i r_ik x_i."""
+        weight, mean = self.weight.value, self.mean.value
+        return jnp.where(weight == 0, mean, weight * mean)
+
     def by_feature(self) -> Moments:
         """The same moments with a weight for each feature, as those of batches with missing ones have."""
         if self.feature_weight is not None or self.scatter.ndim == 3:  # a full scatter has features filled in
@@ -90,8 +97,10 @@ class Moments:
         mine, theirs = self.weight.value, other.weight.value
         share = safe_divide(theirs, observed_weight(class_weight, feature_weight).value)
         delta = jnp.where((mine > 0) & (theirs > 0), other.mean.merge(-self.mean).value, 0.0)
-        mean = _where(mine > 0, self.mean.merge(Total.of(share * delta)), other.mean)
-        scatter = self.scatter + other.scatter + self._between(mine * share, delta)
+        (step, spread), (other_step, other_spread) = self._weightless(other), other._weightless(self)
+        start = _where(mine > 0, self.mean, _where(theirs > 0, other.mean, Total.of(jnp.zeros_like(delta))))
+        mean = start.merge(Total.of(share * delta + step + other_step))
+        scatter = self.scatter + other.scatter + self._outer(mine * share * delta, delta) + spread + other_spread
         return Moments(class_weight, mean, scatter, feature_weight)
 
     def subtract(self, part: Moments) -> Moments:
@@ -101,8 +110,9 @@ class Moments:
         whole, gone = self.weight.value, part.weight.value
         share = safe_divide(gone, rest)
         delta = jnp.where((rest > 0) & (gone > 0), self.mean.merge(-part.mean).value, 0.0)
-        mean = _where(rest > 0, self.mean.merge(Total.of(share * delta)), Total.of(jnp.zeros_like(delta)))
-        scatter = self.scatter - part.scatter - self._between(whole * share, delta)
+        step, spread = part._weightless(self)
+        mean = _where(rest > 0, self.mean.merge(Total.of(share * delta - step)), Total.of(jnp.zeros_like(delta)))
+        scatter = self.scatter - part.scatter - self._outer(whole * share * delta, delta) - spread
         if scatter.shape[0] == rest.shape[0]:
             scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
         variance = jnp.maximum(diagonal(scatter), 0.0)
@@ -116,22 +126,32 @@ class Moments:
             lambda total: total.scaled(factor), both, is_leaf=lambda node: isinstance(node, Total)
         )
         remains = observed_weight(class_weight, feature_weight).value > 0
-        mean = _where(remains, self.mean, Total.of(jnp.zeros_like(self.mean.high)))
-        return Moments(class_weight, mean, factor * self.scatter, feature_weight)
+        vanishing = derivative_alone(jnp.where(remains, 0.0, factor * self.first_moment))
+        scatter = factor * self.scatter + derivative_alone(self._outer(vanishing, self.mean.value))
+        return Moments(class_weight, _where(remains, self.mean, Total.of(vanishing)), scatter, feature_weight)
 
     def _weights(self, operation: Callable[[Total, Total], Total], other: Moments) -> tuple[Total, Total | None]:
         mine, theirs = ((each.class_weight, each.feature_weight) for each in (self, other))
         return jax.tree.map(operation, mine, theirs, is_leaf=lambda node: isinstance(node, Total))
 
-    def _between(self, weight: Float[Array, "classes features"], delta: Float[Array, "classes d"]) -> Array:
-        """Σ w δδᵀ, in the form of the scatter."""
+    def _weightless(self, other: Moments) -> tuple[Array, Array]:
+        """What moments without weight, where they are, add to the mean and scatter of others: derivatives alone."""
+        weight, theirs, mean = self.weight.value, other.weight.value, other.mean.value
+        here, there = weight == 0, theirs > 0
+        weight, first = jnp.where(here & there, weight, 0.0), jnp.where(here, self.mean.value, 0.0)
+        total = jnp.where(there, weight + theirs, 1.0)
+        step, others = (first - weight * mean) / total, jnp.where(there, theirs * mean, 0.0)
+        spread = self._outer(step, others) + self._outer(others + first, jnp.where(there, first / total, 0.0))
+        return derivative_alone(step), derivative_alone(-spread)
+
+    def _outer(self, left: Float[Array, "classes d"], right: Float[Array, "classes d"]) -> Array:
+        """Σ a bᵀ, in the form of the scatter."""
         shared = self.scatter.shape[0] == 1
         if self.scatter.ndim == 2:
-            between = weight * delta**2
-            return jnp.sum(between, axis=0, keepdims=True) if shared else between
+            return jnp.sum(left * right, axis=0, keepdims=True) if shared else left * right
         if shared:
-            return matmul((weight * delta).T, delta)[None]
-        return (weight * delta)[:, :, None] * delta[:, None, :]
+            return matmul(left.T, right)[None]
+        return left[:, :, None] * right[:, None, :]
 
 
 def diagonal(scatter: Array) -> Array:
@@ -181,11 +201,12 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
 
 def _moments_of_one_class(x: Array, weight: Array) -> Moments:
     total = jnp.sum(weight)
-    pilot = lax.stop_gradient(x[jnp.argmax(weight > 0)])
+    pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
     residual = x - pilot[None]
-    rest = safe_divide(matmul(weight, residual), total)
-    mean = Total.of(jnp.where(total > 0, pilot, 0.0)[None]).merge(Total.of(rest[None]))
-    return Moments(Total.of(total[None]), mean, _scatter(residual - rest[None], weight, full=True)[None])
+    rest = _mean(matmul(weight, residual), total)
+    mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
+    residual -= jnp.where(total > 0, rest, 0.0)[None]
+    return Moments(Total.of(total[None]), mean, _scatter(residual, weight, full=True)[None])
 
 
 def _hard_moments(
@@ -199,8 +220,8 @@ def _hard_moments(
     present = class_weight[:, None] > 0
     pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
     residual = x - labels.expand(pilot)
-    rest = safe_divide(labels.class_sum(residual), class_weight[:, None])
-    residual -= labels.expand(rest)
+    rest = _mean(labels.class_sum(residual), class_weight[:, None])
+    residual -= labels.expand(jnp.where(present, rest, 0.0))
     if not shared:
         return pilot, rest, labels.class_sum(residual**2)
     if full and labels.weight is None:  # zeros for absent rows are then all that there is to multiply by
@@ -223,14 +244,15 @@ def _soft_moments(
         shared: as for `Moments.of`.
     """
     weight = weight if observed is not None else weight[:, None]
-    first = safe_divide(labels.class_sum(x), weight)
+    first = _mean(labels.class_sum(x), weight)
+    pilot = jnp.where(weight == 0, 0.0, first)
 
     def keep(residual: Array) -> Array:
         return residual if observed is None else jnp.where(observed, residual, 0.0)
 
     def one_class(k: Array) -> tuple[Array, Array]:
         responsibility = labels.responsibility(k)
-        residual = keep(x - first[k][None])
+        residual = keep(x - pilot[k][None])
         correction = safe_divide(matmul(responsibility, residual), weight[k])
         return correction, _scatter(keep(residual - correction[None]), responsibility, full=full)
 
@@ -244,6 +266,11 @@ def _soft_moments(
     correction, start = one_class(jnp.asarray(0))
     total, rest = lax.scan(add, start, jnp.arange(1, labels.num_classes))
     return first, jnp.concatenate([correction[None], rest]), total[None]
+
+
+def _mean(total: Array, weight: Array) -> Array:
+    """A sum by its weight; the sum itself, which is zero, of what weighs nothing."""
+    return total / jnp.where(weight == 0, 1.0, weight)
 
 
 def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:

@@ -55,6 +55,17 @@ def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float =
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
 
 
+@jax.custom_jvp
+def derivative_alone(x: Array) -> Array:
+    """Zero, with the derivative of `x`."""
+    return jnp.zeros_like(x)
+
+
+@derivative_alone.defjvp
+def _derivative_alone_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return derivative_alone(*primals), tangents[0]
+
+
 def log_sum_exp(logs: Float[Array, "... k"]) -> Float[Array, "..."]:
     """log Σ_k exp(l_k); −∞ where every l_k is, with derivative zero there."""
     impossible = jnp.all(jnp.isneginf(logs), axis=-1)

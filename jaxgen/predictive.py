@@ -10,6 +10,7 @@ import numpy as np
 from jaxgen import inputs
 from jaxgen.classify import Classifier, log_prior
 from jaxgen.conjugate import proper
+from jaxgen.culprits import known
 from jaxgen.statistics import raise_for_nan
 from jaxgen.total import holds_nan_or_infinity
 
@@ -103,8 +104,8 @@ def _checked(estimator: Any, statistics: Statistics) -> Any:
 def _raise(estimator: Any, statistics: Statistics, what: str) -> None:
     raise_for_nan(statistics)
     raise ValueError(
-        f"{estimator} has no finite {what} for these statistics: they overflow, or a scale is lost in their rounding. "
-        "Rescale the features, or compute in float64."
+        f"{known(estimator)} has no finite {what} for these statistics: they overflow, or a scale is lost in their "
+        "rounding. Rescale the features, or compute in float64."
     )
 
 

@@ -136,5 +136,6 @@ def _raise_for_resample(r: int, estimator: Any, classifiers: Any) -> NoReturn:
     """Raise the ValueError for a resample that has no finite classifier, though the data have one."""
     classifier = jax.tree.map(lambda leaf: leaf[r], classifiers)
     generative = isinstance(classifier, Classifier)
+    estimator = culprits.known(estimator)
     reason = estimator.explain(classifier.density) if generative else "its classifier is not finite. Regularise more."
     raise ValueError(f"resample {r}: {reason}")

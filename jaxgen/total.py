@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxgen.numerics import derivative_alone
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -88,8 +90,7 @@ class Total:
         whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
         noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
         gone = rest.value <= noise
-        nothing = rest.high - lax.stop_gradient(rest.high)  # with the derivative of what remains
-        return Total(jnp.where(gone, nothing, rest.high), jnp.where(gone, 0.0, rest.low))
+        return Total(jnp.where(gone, derivative_alone(rest.high), rest.high), jnp.where(gone, 0.0, rest.low))
 
 
 def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:

@@ -67,6 +67,59 @@ def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
 
 
 @each_form
+@pytest.mark.parametrize("soft", [False, True])
+def test_rows_without_weight_have_their_derivatives_where_a_whole_batch_has_none(covariance, shared, soft):
+    """First and second derivatives, by the weights of two batches of which the second weighs nothing."""
+    x, y = data(n=36)
+    responsibilities = np.random.default_rng(1).dirichlet(np.ones(K), 36) if soft else np.eye(K)[y]
+    labels = responsibilities if soft else y
+    weight = np.where(np.arange(36) < 18, np.linspace(0.5, 2.0, 36), 0.0)
+    estimator = jg.GDA(covariance, shared=shared, ridge=0.0)
+
+    def statistics(rows, w):
+        return estimator.statistics(x[rows], labels[rows], num_classes=K, sample_weight=w[rows])
+
+    def ours(w):
+        first, second = statistics(slice(0, 18), w), statistics(slice(18, 36), w)
+        three = jg.merge(first, second), jg.merge(second, first), statistics(slice(0, 36), w)
+        return [(each.mean.value, each.scatter) for each in three]
+
+    def formula(w):
+        r = w[:, None] * responsibilities
+        mean = r.T @ x / r.sum(axis=0)[:, None]
+        centred = x[:, None, :] - mean[None]
+        scatter = jnp.einsum("nk,nki,nkj->kij" if covariance == "full" else "nk,nki,nki->ki", r, centred, centred)
+        return [(mean, scatter.sum(axis=0, keepdims=True) if shared else scatter)] * 3
+
+    def derivatives(f):
+        step = jnp.asarray(np.random.default_rng(2).normal(size=36))
+        return jax.jvp(lambda w: jax.jvp(f, (w,), (step,)), (jnp.asarray(weight),), (step,))
+
+    for mine, exact in zip(jax.tree.leaves(derivatives(ours)), jax.tree.leaves(derivatives(formula)), strict=True):
+        np.testing.assert_allclose(mine, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
+
+
+def test_what_weighs_nothing_has_a_derivative_when_it_is_taken_away_or_scaled():
+    """A batch at 1 and 3: a row at 6 of weight w = 0 is taken away; or γ = 0 of the batch is kept beside others."""
+    e, x, y = jg.GaussianNB(), np.array([[1.0], [3.0]]), np.zeros(2, int)
+
+    def without(w):
+        row = e.statistics(np.array([[6.0]]), y[:1], num_classes=1, sample_weight=w[None])
+        rest = jg.subtract(e.statistics(x, y), row)
+        return rest.mean.value[0, 0], rest.scatter[0, 0]
+
+    # (4 − 6w) / (2 − w), and 10 − 36w − (4 − 6w)² / (2 − w)
+    np.testing.assert_allclose(jax.jacobian(without)(jnp.zeros(())), [-2.0, -16.0], rtol=1e-12)
+
+    def kept(gamma):
+        both = jg.merge(jg.scale(e.statistics(x, y), gamma), e.statistics(np.array([[5.0], [7.0]]), y))
+        return both.mean.value[0, 0], both.scatter[0, 0]
+
+    # (12 + 4γ) / (2 + 2γ), and 74 + 10γ − (12 + 4γ)² / (2 + 2γ)
+    np.testing.assert_allclose(jax.jacobian(kept)(jnp.zeros(())), [-4.0, 34.0], rtol=1e-12)
+
+
+@each_form
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("soft", [False, True])
 def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft):

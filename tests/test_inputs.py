@@ -248,6 +248,34 @@ def test_under_a_trace_shapes_and_dtypes_are_still_checked(case):
     jax.jit(lambda x: jg.fit(case.estimator, x, y))(x)  # concrete labels tell the number of classes
 
 
+BAD_UNDER_GRAD = {
+    "x": (lambda s: jg.fit(jg.QDA(), np.where(X == X[3, 1], np.nan, X) * s, Y), "found nan at row 3, column 1"),
+    "counts": (lambda s: jg.fit(jg.ComplementNB(), -s * BITS, Y), "x must hold finite counts, 0 or more; found -1.0"),
+    "weights": (lambda s: jg.fit(jg.LDA(), X, Y, sample_weight=-s * (Y + 1.0)), "found -1.0 at index 0"),
+    "hyperparameter": (lambda s: jg.fit(jg.LDA(ridge=-s), X, Y), r"GDA.ridge must be .*; found -1.0"),
+    "covariance": (lambda s: jg.fit(jg.QDA(ridge=0.0), X[:4] * s, Y[:4]), "the covariance of class 0 is singular"),
+    "logistic": (lambda s: jg.fit(jg.LogisticRegression(l2=1.0), X * np.nan * s, Y), "found nan at row 0, column 0"),
+    "lasso": (lambda s: jg.linear_regression.lasso(X * np.nan * s, Y * 1.0, 1.0), "found nan at row 0, column 0"),
+    "statistics": (
+        lambda s: jg.estimate(jg.LDA(), jax.tree.map(lambda leaf: leaf * s * np.nan, jg.LDA().statistics(X, Y))),
+        "the statistics hold NaN",
+    ),
+    "prior": (
+        lambda s: jg.fit(jg.LDA(prior=jg.NormalInverseWishart(mean=0.0, scale=-s)), X, Y),
+        "NormalInverseWishart.scale must be positive; found -1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("attempt", "message"), BAD_UNDER_GRAD.values(), ids=BAD_UNDER_GRAD)
+def test_outside_jit_what_is_differentiated_is_checked_as_ever(attempt, message):
+    def total(s):
+        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(attempt(s)))
+
+    with pytest.raises(ValueError, match=message):
+        jax.grad(total)(1.0)
+
+
 def test_a_padded_row_may_hold_any_label():
     weight = np.array([1.0, 1, 1, 1, 0, 0])
     padded = np.where(weight > 0, Y, -1)
