@@ -1,10 +1,10 @@
-"""Conjugate priors: what an estimator with one can do, and the prior of the Gaussian families."""
+"""Conjugate priors: who has one, and that of the Gaussian families."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,32 +12,15 @@ import numpy as np
 from jaxgen import culprits, inputs
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from jax import Array
-    from jaxtyping import Float
-
-    from jaxgen.density import Density
-
-
-class Conjugate(Protocol):
-    """What an estimator with a conjugate prior has beside `density`; all of it pure."""
-
-    def proper(self) -> Self:
-        """The estimator itself; an error if its prior is improper, NaN in its place under a trace."""
-        ...
-
-    def log_marginal_likelihood(self, statistics: Any) -> Float[Array, ""]:
-        """log p(x | y) of the data, in nats, with the parameters integrated out."""
-        ...
-
-    def predictive(self, statistics: Any) -> Density:
-        """p(x | y) of one new row, averaged over the posterior of the parameters."""
-        ...
 
 
 def proper(estimator: Any) -> Any:
-    """An estimator with a proper conjugate prior; a TypeError for one that has none."""
+    """An estimator with a proper conjugate prior, NaN in its place under a trace; an error for one that has none.
+
+    It has `log_marginal_likelihood` of statistics, in nats, with the parameters integrated out, and `predictive`: the
+    density of one new row, averaged over their posterior.
+    """
     if not hasattr(estimator, "log_marginal_likelihood"):
         raise TypeError(
             f"estimator must have a conjugate prior; found {type(estimator).__name__}, which has none. jaxgen's are "

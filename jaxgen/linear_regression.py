@@ -15,8 +15,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.tree_util import Partial
 
-from jaxgen import culprits, domains, first_order, inputs
-from jaxgen import lasso as l1_problem
+from jaxgen import coordinate_descent, culprits, domains, first_order, inputs
 from jaxgen.numerics import diagonals, matmul, varying_alike, working_dtype
 from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import (
@@ -204,10 +203,10 @@ def lasso(
 ) -> LinearRegressor:
     """The lasso: minimises Σ_i s_i (t_i − x_iᵀw − b)² / (2 Σ_i s_i) + l1·‖w‖₁, as scikit-learn's Lasso(alpha=l1) does.
 
-    By coordinate descent on the correlations of the features, d² numbers, and Newton steps on the active ones: see
-    `jaxgen.lasso`. Weights that are zero are exactly 0. `jax.vmap` over l1 gives a path. Derivatives hold the active
-    set A and its signs fixed, w_A = G_AA⁻¹(c_A − l1·sign w_A); where features of A are dependent, the weights are one
-    solution of many, and their derivatives mean little.
+    By coordinate descent on the correlations of the features, d² numbers, and Newton steps on the active ones. Weights
+    that are zero are exactly 0. `jax.vmap` over l1 gives a path. Derivatives hold the active set A and its signs fixed,
+    w_A = G_AA⁻¹(c_A − l1·sign w_A); where features of A are dependent, the weights are one solution of many, and their
+    derivatives mean little.
 
     Args:
         x: features (n, d); target and sample_weight too are those of `least_squares`.
@@ -254,7 +253,7 @@ def _lasso_program(data: Data, l1: Any, tolerance: Any, *, max_steps: int) -> tu
     if tolerance is None:
         tolerance = 1e-12 if dtype == np.float64 else 1e-6
     tolerance = lax.stop_gradient(jnp.asarray(tolerance).astype(dtype))
-    weights, gap, steps = l1_problem.optimum(problem, l1, tolerance=tolerance, max_steps=max_steps)
+    weights, gap, steps = coordinate_descent.optimum(problem, l1, tolerance=tolerance, max_steps=max_steps)
     outcome = Outcome(problem.valid, problem.total, gap <= tolerance, gap, steps)
     return LinearRegressor(*problem.coefficients(weights, data)), outcome
 

@@ -58,10 +58,32 @@ class Tuning:
 # parallel and with no temporary of their size: LDA 20 ms against 28 in blocks by two threads, 14 against 31 for
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
-CPU = Tuning("scatter", "count", 2**18, 2**17, 2**19, 2**28, 2**12, 2**14, 2**19, "scipy")
+CPU = Tuning(
+    class_sum="scatter",
+    sort="count",
+    fold_elements=2**18,
+    class_fold_elements=2**17,
+    score_elements=2**19,
+    product_elements=2**28,
+    most_rows=2**12,
+    window=2**14,
+    entries=2**19,
+    sparse="scipy",
+)
 # An accelerator wants few large steps. float32 scatter-add into small arrays is up to thousands of times slower than a
 # product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it.
-ACCELERATOR = Tuning("matmul", "compare", 2**26, 2**24, 2**26, 2**26, 2**20, 2**22, 2**19, "compiled")
+ACCELERATOR = Tuning(
+    class_sum="matmul",
+    sort="compare",
+    fold_elements=2**26,
+    class_fold_elements=2**24,
+    score_elements=2**26,
+    product_elements=2**26,
+    most_rows=2**20,
+    window=2**22,
+    entries=2**19,
+    sparse="compiled",
+)
 
 _override: ContextVar[Tuning | None] = ContextVar("tuning", default=None)
 

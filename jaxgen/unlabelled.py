@@ -109,14 +109,48 @@ def train_em(
         >>> bool(report.converged), bool((np.diff(report.log_evidence[: report.steps]) > -1e-6).all())
         (True, True)
     """
-    options = {"key": key, "start": start, "restarts": restarts, "tolerance": tolerance, "max_steps": max_steps}
-    rows = {"num_classes": num_classes, "sample_weight": sample_weight, "observed": observed}
-    return _train(estimator, x, y, **rows, unlabelled_weight=unlabelled_weight, **options)
+    return _train(
+        estimator,
+        x,
+        y,
+        num_classes=num_classes,
+        sample_weight=sample_weight,
+        unlabelled_weight=unlabelled_weight,
+        observed=observed,
+        key=key,
+        start=start,
+        restarts=restarts,
+        tolerance=tolerance,
+        max_steps=max_steps,
+        complete=False,
+    )
 
 
-def fit_partial(estimator: GenerativeEstimator[Any, D], x: Any, y: Any, **options: Any) -> Classifier[D]:
+def fit_partial(
+    estimator: GenerativeEstimator[Any, D],
+    x: Any,
+    y: Any,
+    *,
+    num_classes: int | None,
+    sample_weight: Any,
+    observed: Any,
+) -> Classifier[D]:
     """The fit to rows that all have labels and of which features are missing that EM fills in."""
-    classifier, report = _train(estimator, x, y, complete=True, tolerance=1e-9, max_steps=5000, **options)
+    classifier, report = _train(
+        estimator,
+        x,
+        y,
+        num_classes=num_classes,
+        sample_weight=sample_weight,
+        unlabelled_weight=1.0,
+        observed=observed,
+        key=None,
+        start=None,
+        restarts=1,
+        tolerance=1e-9,
+        max_steps=5000,
+        complete=True,
+    )
     warn_unless_converged(report)
     return classifier
 
@@ -128,14 +162,14 @@ def _train(
     *,
     num_classes: int | None,
     sample_weight: Any,
+    unlabelled_weight: Any,
     observed: Any,
-    unlabelled_weight: Any = 1.0,
-    key: Array | None = None,
-    start: str | Classifier[D] | None = None,
-    restarts: int = 1,
-    tolerance: Array | float = 1e-6,
-    max_steps: int = 1000,
-    complete: bool = False,
+    key: Array | None,
+    start: str | Classifier[D] | None,
+    restarts: int,
+    tolerance: Array | float,
+    max_steps: int,
+    complete: bool,
 ) -> tuple[Classifier[D], EMReport]:
     """As `train_em`; with `complete`, every row has a label."""
     if not isinstance(estimator, GenerativeEstimator):

@@ -17,7 +17,7 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Lasso, LinearRegression, Ridge
 
 from jaxgen import linear_regression as lr
-from jaxgen.lasso import solve_active
+from jaxgen.coordinate_descent import solve_active
 
 # NIST Statistical Reference Datasets, linear regression: target, features; and certified bias and weights.
 LONGLEY = """60323 83.0 234289 2356 1590 107608 1947
@@ -527,7 +527,7 @@ def test_programs_lower_for_every_platform():
 def test_only_an_optimiser_of_optax_waits_for_optax(monkeypatch):
     by_optax = partial(lr.gradient_descent, optimizer=optax.sgd(0.1))
     monkeypatch.setitem(sys.modules, "optax", None)
-    for room in ("optimum", "regression_problem", "lasso", "linear_regression"):
+    for room in ("optimum", "regression_problem", "coordinate_descent", "linear_regression"):
         spec = importlib.util.find_spec(f"jaxgen.{room}")
         fresh = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(fresh)

@@ -260,7 +260,7 @@ def test_float32_posteriors_of_long_documents_keep_their_digits(estimator):
     c = jg.fit(estimator, x.astype(np.float32), y)
     observed = rng.random((3, 20_000)) < 0.9
     double = jax.tree.map(lambda leaf: leaf.astype(np.float64), c)
-    odds, exact = (
+    exact, odds = (
         np.diff(jg.log_joint(double, x[:3], observed=observed))[:, 0],
         np.diff(jg.log_posterior(c, x[:3].astype(np.float32), observed=observed))[:, 0],
     )

@@ -3,28 +3,23 @@
 import re
 from pathlib import Path
 
-import numpy as np
-
 README = Path(__file__).parent.parent / "README.md"
 PACKAGE = README.parent / "jaxgen"
 
 
-def numbers(line):
-    return [float(word) for word in line.strip("[]").split()]
+def numbers(text):
+    return re.findall(r"-?\d+(?:\.\d*)?(?:e[-+]\d+)?", text)
 
 
 def test_python_blocks_run_and_print_what_they_say(run_script):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
-    printed = run_script("\n".join(blocks), optimised=False)
-    assert printed[0] == "[0 1]"
-    np.testing.assert_allclose(numbers(printed[1]), [0.01, 0.97], atol=5e-3)
-    np.testing.assert_allclose([float(line) for line in printed[2:5]], [0.98, 0.973, -0.0076], atol=5e-4)
-    np.testing.assert_allclose(numbers(printed[5]), [0.542, 0.533, 0.538, 0.874], atol=5e-4)
-    assert printed[6] == "(4, 4)"
-    np.testing.assert_allclose([float(printed[i]) for i in (7, 9, 12)], [0.947, 0.98, 0.98], atol=5e-4)
-    np.testing.assert_allclose(numbers(printed[8]), [5.0, 3.4, 1.43, 0.193], rtol=3e-3)
-    np.testing.assert_allclose([*numbers(printed[10]), float(printed[11])], [0.185, -103, -11.7], rtol=5e-3)
+    """Each number that is printed rounds to the one in the comment, up to what is said of it behind a colon."""
+    script = "\n".join(re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL))
+    said = numbers(" ".join(re.findall(r"^ *print\(.*\)  # ([^:\n]*)", script, re.MULTILINE)))
+    printed = [float(number) for number in numbers(" ".join(run_script(script, optimised=False)))]
+    assert len(said) == len(printed) > 20
+    for number, value in zip(said, printed, strict=True):
+        digits = len(number.partition(".")[2])
+        assert abs(float(number) - value) <= 0.501 * 10.0**-digits, (number, value)
 
 
 def modules_of_the_picture():
