@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxgen import inputs
 from jaxgen.programs import merge_program
@@ -88,11 +87,7 @@ def scale(statistics: S, factor: Array | float) -> S:
         raise TypeError(
             f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
         )
-    number = inputs.as_array("factor", factor)
-    if number.shape != () or not (inputs.is_traced(number) or 0 <= number < np.inf):
-        found = f"shape {number.shape}" if number.shape else number
-        raise ValueError(f"factor must be one finite number, 0 or more; found {found}. For several, jax.vmap over it.")
-    return _scale_program(statistics, number)
+    return _scale_program(statistics, inputs.check_number("factor", factor))
 
 
 def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:

@@ -156,7 +156,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """
         rows, labels = self.checked(x, y, num_classes, sample_weight, observed, given)
         if block_size is not None:
-            block_size = inputs.check_positive_integer("block_size", block_size)
+            block_size = inputs.check_integer("block_size", block_size)
         statistics, bad = self.statistics_of(rows, labels, given=given, block_size=block_size)
         if not inputs.is_traced(bad) and bad:
             culprits.raise_for_rows(rows, labels, self.domain)

@@ -97,10 +97,7 @@ def outside(parts: Any, others: Any) -> Any:
 def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """The fold of each row; a number of folds deals the rows of each class out in turn."""
     if np.ndim(folds) == 0:
-        if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or not 2 <= folds <= len(y):
-            raise ValueError(
-                f"folds must be a whole number from 2 to the {len(y)} rows, or a fold for each; found {folds!r}."
-            )
+        folds = inputs.check_integer("folds", folds, least=2, most=len(y))
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
         return fold

@@ -164,7 +164,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 "Give it: num_classes=K."
             )
         num_classes = max(int(np.max(np.asarray(y))) + 1, 1) if y.size else 1
-    num_classes = check_num_classes(num_classes)
+    num_classes = check_integer("num_classes", num_classes)
     if not is_traced(y):
         labels = np.asarray(y)
         outside = (labels < 0) | (labels >= num_classes)
@@ -180,22 +180,31 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
 
 
-def check_positive_integer(name: str, value: Any, *, most: float = 2**31 - 1) -> int:
-    """The value as a Python integer; an error for what is none, or is larger than a compiled counter goes."""
-    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not (is_integer and 1 <= value <= most):
-        upper = f" up to {most}" if is_integer and value > most else ""
-        raise ValueError(f"{name} must be a positive integer{upper}, static under jit; found {value!r}.")
+def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 - 1) -> int:
+    """The value as a Python integer; an error for what is none, or out of range: a compiled counter goes to 2³¹ − 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a Python integer, known to jit; found {value!r}.")
+    if not least <= value <= most:
+        limit = f"at least {least}" if value < least else f"at most {most}"
+        raise ValueError(f"{name} must be {limit}; found {value}.")
     return int(value)
 
 
-def check_num_classes(num_classes: Any) -> int:
-    """K as a positive Python integer."""
-    if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)):
-        raise TypeError(f"num_classes must be a Python integer; found {num_classes!r}.")
-    if num_classes < 1:
-        raise ValueError(f"num_classes must be at least 1; found {num_classes}.")
-    return int(num_classes)
+def check_number(name: str, value: Any) -> Any:
+    """A float of one type, whatever number it was, so that it makes no other program; errors unless it is 0 or more."""
+    single = np.ndim(value) == 0
+    if single and is_traced(known(value)):
+        return value
+    try:
+        number = float(known(value)) if single else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        found = f"shape {np.shape(value)}" if np.ndim(value) else repr(value)
+        raise TypeError(f"{name} must be one real number, 0 or more; found {found}. For several, jax.vmap over it.")
+    if not 0 <= number < np.inf:
+        raise ValueError(f"{name} must be finite and 0 or more; found {number}.")
+    return value if is_traced(value) else np.float64(number)
 
 
 def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> SoftLabels:

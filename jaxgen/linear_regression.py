@@ -23,7 +23,6 @@ from jaxgen.regression_problem import (
     Outcome,
     Problem,
     check_data,
-    check_number,
     check_outcome,
     standardise,
 )
@@ -161,7 +160,7 @@ def ridge(
         >>> print(np.round(path.weights[:, 0], 4))  # 6 / (2 + l2)
         [3. 2. 1.]
     """
-    l2 = check_number("l2", l2)
+    l2 = inputs.check_number("l2", l2)
     data = check_data(x, target, sample_weight)
     regressor, outcome = _ridge_program(data, l2)
     check_outcome(data, outcome, remedy="Remove it, or raise l2, which is too small for it.")
@@ -231,10 +230,10 @@ def lasso(
         >>> print(np.round(lasso(x, 2 * x[:, 0] + 0.5 * x[:, 1], 0.75).weights, 4))
         [1.25 0.  ]
     """
-    l1 = check_number("l1", l1)
+    l1 = inputs.check_number("l1", l1)
     if tolerance is not None:
-        tolerance = check_number("tolerance", tolerance)
-    max_steps = inputs.check_positive_integer("max_steps", max_steps)
+        tolerance = inputs.check_number("tolerance", tolerance)
+    max_steps = inputs.check_integer("max_steps", max_steps)
     data = check_data(x, target, sample_weight)
     if data.target.ndim > 1:
         raise ValueError(
@@ -295,8 +294,8 @@ def gradient_descent(
         >>> print(f"{line.weights[0]:.4f} {line.bias:.2f}")
         0.1000 5.00
     """
-    l2 = check_number("l2", l2)
-    steps = inputs.check_positive_integer("steps", steps)
+    l2 = inputs.check_number("l2", l2)
+    steps = inputs.check_integer("steps", steps)
     if not (optimizer is None or all(hasattr(optimizer, name) for name in ("init", "update"))):
         raise TypeError(
             f"optimizer must be an optax gradient transformation, such as optax.sgd(0.1), or None; found {optimizer!r}."

@@ -93,7 +93,7 @@ class LogisticRegression:
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         inputs.check_hyperparameters(self)
-        inputs.check_positive_integer("LogisticRegression.max_steps", self.max_steps)
+        inputs.check_integer("LogisticRegression.max_steps", self.max_steps)
         if not (self.optimizer is None or all(hasattr(self.optimizer, name) for name in ("init", "update"))):
             raise TypeError(
                 "LogisticRegression.optimizer must be an optax gradient transformation, such as optax.adam(1e-2), or "

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxgen import judging
+from jaxgen import inputs, judging
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -236,8 +236,5 @@ def _share(
 
 def _inner_edges(num_bins: Any) -> np.ndarray:
     """1/num_bins … (num_bins−1)/num_bins: what lies between the bins."""
-    if isinstance(num_bins, bool) or not isinstance(num_bins, (int, np.integer)):
-        raise TypeError(f"num_bins must be a Python integer; found {num_bins!r}. It is a shape: it cannot be traced.")
-    if num_bins < 1:
-        raise ValueError(f"num_bins must be at least 1; found {num_bins}. One bin compares the means of all rows.")
+    num_bins = inputs.check_integer("num_bins", num_bins)
     return np.arange(1, num_bins) / num_bins

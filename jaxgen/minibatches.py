@@ -71,8 +71,8 @@ def train_batches(
             f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
         )
     estimator.check()
-    inputs.check_positive_integer("num_classes", num_classes)
-    inputs.check_positive_integer("num_rows", num_rows, most=math.inf)
+    inputs.check_integer("num_classes", num_classes)
+    inputs.check_integer("num_rows", num_rows, most=math.inf)
     frame = table = state = norm = None
     step = 0
     for step, batch in enumerate(batches, 1):

@@ -141,24 +141,6 @@ def check_data(x: Any, target: Any, sample_weight: Any) -> Data:
     return Data(x, target, None if sample_weight is None else inputs.check_weight(n, sample_weight))
 
 
-def check_number(name: str, value: Any) -> Any:
-    """A float of one type, whatever number it was, so that it makes no other program; errors unless it is 0 or more."""
-    single = np.ndim(value) == 0
-    if single and inputs.is_traced(value):
-        return value
-    try:
-        number = float(value) if single else None
-    except (TypeError, ValueError):
-        number = None
-    if number is None:
-        raise TypeError(
-            f"{name} must be one real number, 0 or more; found {value!r}. To try several at once, jax.vmap over them."
-        )
-    if not 0 <= number < np.inf:
-        raise ValueError(f"{name} must be finite and 0 or more; found {number}.")
-    return np.float64(number)
-
-
 def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
     """An error or a warning where the outcome is known and not good; `remedy` ends what it says."""
     if inputs.is_traced(outcome):

@@ -48,7 +48,7 @@ def sample(
     """
     c = generative(c, "sample")
     check_single(c)
-    n = inputs.check_positive_integer("n", n)
+    n = inputs.check_integer("n", n)
     needs_total = getattr(c.density, "needs_total_count", False)
     if (total_count is not None) != needs_total:
         raise ValueError(

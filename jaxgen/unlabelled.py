@@ -180,14 +180,14 @@ def _train(
     estimator.check_features(rows.shape[1])
     if num_classes is None and isinstance(start, Classifier):
         num_classes = start.class_shape[0]
-    share = _number("unlabelled_weight", unlabelled_weight)
+    share = inputs.check_number("unlabelled_weight", unlabelled_weight)
     data, all_have_labels = partly_labelled(rows, y, num_classes, sample_weight, share, complete=complete)
     how = _check_start(start, key, data, complete=all_have_labels)
-    restarts = inputs.check_positive_integer("restarts", restarts)
-    max_steps = inputs.check_positive_integer("max_steps", max_steps)
+    restarts = inputs.check_integer("restarts", restarts)
+    max_steps = inputs.check_integer("max_steps", max_steps)
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
     given = start if isinstance(start, Classifier) else None
-    classifier, report = program(estimator, key, data, given, _number("tolerance", tolerance))
+    classifier, report = program(estimator, key, data, given, inputs.check_number("tolerance", tolerance))
     if not inputs.is_traced(report) and np.isnan(np.asarray(report.log_evidence)[int(report.steps) - 1]):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
         estimator.naive().statistics(x, np.ones_like(data.known), observed=data.observed, sample_weight=sample_weight)
@@ -207,13 +207,6 @@ def warn_unless_converged(report: EMReport) -> None:
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _number(name: str, value: Any) -> AnyArray:
-    number = inputs.as_numbers(name, value)
-    if number.shape or not (inputs.is_traced(number) or 0 <= number < np.inf):
-        raise ValueError(f"{name} must be one finite number, 0 or more; found {value!r}.")
-    return number
 
 
 def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:

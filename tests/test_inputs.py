@@ -65,9 +65,9 @@ BAD_FITS = {
     "unknown covariance": (jg.GDA("tied"), X, Y, {}, ValueError, r"'full', 'diagonal' or 'spherical'; found 'tied'"),
     "shared that is no bool": (jg.GDA("full", shared=1), X, Y, {}, TypeError, r"shared must be True or False"),
     "negative l2": (jg.LogisticRegression(l2=-1.0), X, Y, {}, ValueError, r"LogisticRegression.l2"),
-    "no steps": (jg.LogisticRegression(max_steps=0), X, Y, {}, ValueError, r"max_steps must be a positive integer"),
+    "no steps": (jg.LogisticRegression(max_steps=0), X, Y, {}, ValueError, r"max_steps must be at least 1; found 0"),
     "too many steps": (
-        jg.LogisticRegression(max_steps=2**31), X, Y, {}, ValueError, r"integer up to 2147483647.*found 2147483648"),
+        jg.LogisticRegression(max_steps=2**31), X, Y, {}, ValueError, r"at most 2147483647.*found 2147483648"),
     "optimizer by name": (jg.LogisticRegression(optimizer="adam"), X, Y, {}, TypeError, r"optax gradient transform"),
     "NaN to logistic": (jg.LogisticRegression(), SPOILT, Y, {}, ValueError, r"found nan at row 2, column 1"),
     "logistic without weight": (
@@ -165,7 +165,7 @@ def test_a_number_of_numpy_is_a_number_of_steps():
 
 
 def test_block_size():
-    with pytest.raises(ValueError, match="block_size must be a positive integer, static under jit; found 0"):
+    with pytest.raises(ValueError, match="block_size must be at least 1; found 0"):
         jg.LDA().statistics(X, Y, block_size=0)
 
 

@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_batch_is_said_with_its_number():
     ):
         with pytest.raises(kind, match=message):
             train(*batches)
-    with pytest.raises(ValueError, match="num_rows must be a positive integer, static under jit; found 0"):
+    with pytest.raises(ValueError, match="num_rows must be at least 1; found 0"):
         train((x, y), num_rows=0)
     assert np.isfinite(train((x, y), num_rows=10**11)[0].weights).all()  # more than a compiled counter counts
     with pytest.raises(TypeError, match="with an optimizer"):

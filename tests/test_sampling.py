@@ -123,7 +123,7 @@ def test_what_is_refused_and_why():
     key, x, y = jax.random.key(0), np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1])
     gaussian, words = jg.fit(jg.LDA(ridge=1.0), x, y), jg.fit(jg.MultinomialNB(), x, y)
     for arguments, keywords, error, message in (
-        ((gaussian, 0), {}, ValueError, "n must be a positive integer"),
+        ((gaussian, 0), {}, ValueError, "n must be at least 1; found 0"),
         ((gaussian, 3), {"y": np.array([0, 1])}, ValueError, r"y must have shape \(3,\); found \(2,\)"),
         ((gaussian, 2), {"y": np.array([0, 2])}, ValueError, "y must be 0 to 1; found 2"),
         ((gaussian, 2), {"y": np.array([0.0, 1.0])}, TypeError, "y must be integers; found float64"),

@@ -175,14 +175,10 @@ def test_gradients_go_through_the_maximum(name):
         ({"num_classes": 2}, ValueError, "key must be given for the start"),
         ({"y": np.full(9, -2), "num_classes": 2}, ValueError, r"y must hold labels in \[0, 2\); found -2"),
         ({"num_classes": 2, "start": "kmeans"}, ValueError, "start must be 'k-means\\+\\+', 'random' or a classifier"),
-        ({"num_classes": 2, "restarts": 0}, ValueError, "restarts must be a positive integer"),
-        ({"num_classes": 2, "max_steps": 2**31}, ValueError, "max_steps must be a positive integer up to 2147483647"),
-        ({"num_classes": 2, "tolerance": -1.0}, ValueError, "tolerance must be one finite number, 0 or more"),
-        (
-            {"num_classes": 2, "unlabelled_weight": np.ones(2)},
-            ValueError,
-            "unlabelled_weight must be one finite number",
-        ),
+        ({"num_classes": 2, "restarts": 0}, ValueError, "restarts must be at least 1; found 0"),
+        ({"num_classes": 2, "max_steps": 2**31}, ValueError, "max_steps must be at most 2147483647"),
+        ({"num_classes": 2, "tolerance": -1.0}, ValueError, "tolerance must be finite and 0 or more; found -1.0"),
+        ({"num_classes": 2, "unlabelled_weight": np.ones(2)}, TypeError, "unlabelled_weight must be one real number"),
         ({"num_classes": 2, "x": np.full((9, 2), np.nan)}, ValueError, "x must hold finite numbers"),
         (
             {"num_classes": 3, "x": np.ones((60, 2)), "max_steps": 2, "estimator": jg.QDA(ridge=0.0)},
