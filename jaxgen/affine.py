@@ -129,11 +129,6 @@ class PreparedDensity:
     coefficient: Coefficient | None = None
     takes_sparse = True
 
-    @property
-    def num_features(self) -> int:
-        """d."""
-        return self.affine.weights.shape[0]
-
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         scores = self.scores(x)
@@ -156,10 +151,6 @@ class PreparedDensity:
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without a coefficient that is common to all classes."""
         return self.affine(x, self.features)
-
-    def linear(self) -> None:
-        """A prepared density is for scoring alone."""
-        return None
 
     def projection(self, *, likelihood: bool, impossible: bool) -> Projection:
         """The density in two steps: a table with or without what counts impossible events, and their density."""

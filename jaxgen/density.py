@@ -23,9 +23,9 @@ class Density(Protocol):
     up to a common term; `in_one_pass`, whether the scores are products of x, for which rows need no blocks;
     `expanded()`, a quicker form of the density and whether that is accurate; `mean`, or where features depend on each
     other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what was not observed given what was;
-    `prepared(likelihood=…)`, the same density with what all rows need computed once; and with `takes_sparse = True`, x
-    may be `SparseRows`. One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a
-    `jaxgen.affine.PreparedDensity`.
+    `prepared(likelihood=…)`, the same density with what all rows need computed once, whose `domain`, `log_likelihood`
+    and `scores` alone are read; and with `takes_sparse = True`, x may be `SparseRows`. One with both is affine in x,
+    has leaves (K, d) alone, and `prepared` returns a `jaxgen.affine.PreparedDensity`.
     """
 
     @property
@@ -114,7 +114,3 @@ class Marginal(NamedTuple):
     def squared_distances(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances of the observed features, of a Gaussian density."""
         return self.density.marginal_distances(x)[0]
-
-    def linear(self) -> None:
-        """It is for scoring alone."""
-        return None

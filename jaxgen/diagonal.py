@@ -128,18 +128,9 @@ class ExpandedGaussian(NamedTuple):
     domain = domains.FINITE
     in_one_pass = True
 
-    @property
-    def num_features(self) -> int:
-        """d."""
-        return self.center.shape[-1]
-
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         residual = x - self.center[None]
         return matmul(residual**2, self.quadratic.T) + matmul(residual, self.linear_term.T) + self.constant[None]
 
     scores = log_likelihood
-
-    def linear(self) -> None:
-        """It is for scoring alone."""
-        return None

@@ -197,7 +197,3 @@ class WhitenedGaussian(NamedTuple):
             return self.log_likelihood(x)
         weights, constant = self.discriminant
         return matmul(x - self.center[None], weights.T) + constant[None]
-
-    def linear(self) -> None:
-        """A prepared density is for scoring alone."""
-        return None

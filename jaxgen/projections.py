@@ -94,10 +94,6 @@ class ProjectedDensity:
         total = self.constant[None] + x[:, :k]
         return total if self.always is None else jnp.where(self.always[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
 
-    def linear(self) -> None:
-        """As a prepared density, it is for scoring alone."""
-        return None
-
 
 def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projection:
     """The projection of a density for these rows.

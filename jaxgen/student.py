@@ -146,10 +146,6 @@ class WhitenedStudentT(NamedTuple):
         """The log likelihood."""
         return self.log_likelihood(x)
 
-    def linear(self) -> None:
-        """A prepared density is for scoring alone."""
-        return None
-
 
 class DiagonalStudentT(NamedTuple):
     """Independent features, each with a t density of its own.
