@@ -97,10 +97,10 @@ class Moments:
         mine, theirs = self.weight.value, other.weight.value
         share = safe_divide(theirs, observed_weight(class_weight, feature_weight).value)
         delta = jnp.where((mine > 0) & (theirs > 0), other.mean.merge(-self.mean).value, 0.0)
-        (step, spread), (other_step, other_spread) = self._weightless(other), other._weightless(self)
-        start = _where(mine > 0, self.mean, _where(theirs > 0, other.mean, Total.of(jnp.zeros_like(delta))))
-        mean = start.merge(Total.of(share * delta + step + other_step))
-        scatter = self.scatter + other.scatter + self._outer(mine * share * delta, delta) + spread + other_spread
+        mean = _where(mine > 0, self.mean.merge(Total.of(share * delta)), other.mean)
+        step, spread = derivative_alone(_weightless, (self.mean.high, self.scatter), self, other)
+        mean = Total(mean.high + step, mean.low)
+        scatter = self.scatter + other.scatter + self._outer(mine * share * delta, delta) + spread
         return Moments(class_weight, mean, scatter, feature_weight)
 
     def subtract(self, part: Moments) -> Moments:
@@ -110,8 +110,9 @@ class Moments:
         whole, gone = self.weight.value, part.weight.value
         share = safe_divide(gone, rest)
         delta = jnp.where((rest > 0) & (gone > 0), self.mean.merge(-part.mean).value, 0.0)
-        step, spread = part._weightless(self)
-        mean = _where(rest > 0, self.mean.merge(Total.of(share * delta - step)), Total.of(jnp.zeros_like(delta)))
+        step, spread = derivative_alone(_weightless_in, (self.mean.high, self.scatter), part, self)
+        mean = _where(rest > 0, self.mean.merge(Total.of(share * delta)), Total.of(jnp.zeros_like(delta)))
+        mean = Total(mean.high - step, mean.low)
         scatter = self.scatter - part.scatter - self._outer(whole * share * delta, delta) - spread
         if scatter.shape[0] == rest.shape[0]:
             scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
@@ -126,23 +127,19 @@ class Moments:
             lambda total: total.scaled(factor), both, is_leaf=lambda node: isinstance(node, Total)
         )
         remains = observed_weight(class_weight, feature_weight).value > 0
-        vanishing = derivative_alone(jnp.where(remains, 0.0, factor * self.first_moment))
-        scatter = factor * self.scatter + derivative_alone(self._outer(vanishing, self.mean.value))
-        return Moments(class_weight, _where(remains, self.mean, Total.of(vanishing)), scatter, feature_weight)
+
+        def vanishing(moments: Moments, factor: Array) -> tuple[Array, Array]:
+            weight = moments.weight.value
+            first = jnp.where(factor * weight == 0, factor * moments.first_moment, 0.0)
+            return first, self._outer(first, moments.mean.value)
+
+        first, second = derivative_alone(vanishing, (self.mean.high, self.scatter), self, factor)
+        mean = _where(remains, self.mean, Total.of(first))
+        return Moments(class_weight, mean, factor * self.scatter + second, feature_weight)
 
     def _weights(self, operation: Callable[[Total, Total], Total], other: Moments) -> tuple[Total, Total | None]:
         mine, theirs = ((each.class_weight, each.feature_weight) for each in (self, other))
         return jax.tree.map(operation, mine, theirs, is_leaf=lambda node: isinstance(node, Total))
-
-    def _weightless(self, other: Moments) -> tuple[Array, Array]:
-        """What moments without weight, where they are, add to the mean and scatter of others: derivatives alone."""
-        weight, theirs, mean = self.weight.value, other.weight.value, other.mean.value
-        here, there = weight == 0, theirs > 0
-        weight, first = jnp.where(here & there, weight, 0.0), jnp.where(here, self.mean.value, 0.0)
-        total = jnp.where(there, weight + theirs, 1.0)
-        step, others = (first - weight * mean) / total, jnp.where(there, theirs * mean, 0.0)
-        spread = self._outer(step, others) + self._outer(others + first, jnp.where(there, first / total, 0.0))
-        return derivative_alone(step), derivative_alone(-spread)
 
     def _outer(self, left: Float[Array, "classes d"], right: Float[Array, "classes d"]) -> Array:
         """Σ a bᵀ, in the form of the scatter."""
@@ -152,6 +149,24 @@ class Moments:
         if shared:
             return matmul(left.T, right)[None]
         return left[:, :, None] * right[:, None, :]
+
+
+def _weightless(mine: Moments, theirs: Moments) -> tuple[Array, Array]:
+    """What either adds to mean and scatter of the other where it weighs nothing itself, or, of both, mine to theirs."""
+    step, spread = jax.tree.map(jnp.add, _weightless_in(mine, theirs), _weightless_in(theirs, mine))
+    neither = (mine.weight.value == 0) & (theirs.weight.value == 0)
+    return step + jnp.where(neither, mine.mean.value, 0.0), spread
+
+
+def _weightless_in(part: Moments, other: Moments) -> tuple[Array, Array]:
+    """What a part adds to mean and scatter of what does weigh something, where it weighs nothing itself."""
+    here = (part.weight.value == 0) & (other.weight.value > 0)
+    weight, first, theirs = (
+        jnp.where(here, value, 0.0) for value in (part.weight.value, part.mean.value, other.weight.value)
+    )
+    total, mean = jnp.where(here, weight + theirs, 1.0), other.mean.value
+    step = (first - weight * mean) / total
+    return step, -part._outer(step, theirs * mean) - part._outer(theirs * mean + first, first / total)
 
 
 def diagonal(scatter: Array) -> Array:

@@ -55,15 +55,17 @@ def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float =
     return jnp.where(zero, otherwise, numerator / jnp.where(zero, 1.0, denominator))
 
 
-@jax.custom_jvp
-def derivative_alone(x: Array) -> Array:
-    """Zero, with the derivative of `x`."""
-    return jnp.zeros_like(x)
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def derivative_alone(function: Callable[..., Any], like: Any, *arguments: Any) -> Any:
+    """Zeros like `like`, with the derivatives of a function of the arguments, which is not called for anything else."""
+    del function, arguments
+    return jax.tree.map(jnp.zeros_like, like)
 
 
 @derivative_alone.defjvp
-def _derivative_alone_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return derivative_alone(*primals), tangents[0]
+def _derivative_alone_jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    _, change = jax.jvp(function, primals[1:], tangents[1:])
+    return derivative_alone(function, *primals), change
 
 
 def log_sum_exp(logs: Float[Array, "... k"]) -> Float[Array, "..."]:

@@ -90,7 +90,8 @@ class Total:
         whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
         noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
         gone = rest.value <= noise
-        return Total(jnp.where(gone, derivative_alone(rest.high), rest.high), jnp.where(gone, 0.0, rest.low))
+        nothing = derivative_alone(lambda high: high, rest.high, rest.high)
+        return Total(jnp.where(gone, nothing, rest.high), jnp.where(gone, 0.0, rest.low))
 
 
 def observed_weight(class_weight: Total, feature_weight: Total | None) -> Total:
