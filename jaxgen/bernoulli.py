@@ -45,6 +45,12 @@ class Bernoulli(AffineDensity):
         log_present: log φ, (K, d).
         log_absent: log(1 − φ), (K, d); kept apart, since log(1 − exp(log φ)) has no digits where φ is near 1 or 0.
         binarize: x > binarize is what counts as present; None for x that is 0 or 1 already.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Bernoulli(jnp.log(jnp.array([[0.25, 0.5]])), jnp.log(jnp.array([[0.75, 0.5]])))
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.array([[0.0, 1.0]])))[0, 0]:.3f}")  # 3/4 · 1/2
+        0.375
     """
 
     log_present: Float[Array, "classes d"]

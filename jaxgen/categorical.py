@@ -37,6 +37,12 @@ class Categorical:
         log_probability: log θ of all categories of all features side by side, (K, Σ_j m_j); those of each feature sum
             to 1.
         num_categories: m_j of each feature.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Categorical(jnp.log(jnp.array([[0.5, 0.5, 0.2, 0.3, 0.5]])), num_categories=(2, 3))
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.array([[1.0, 2.0]])))[0, 0]:.3f}")  # 1/2 · 1/2
+        0.250
     """
 
     log_probability: Float[Array, "classes categories"]

@@ -143,7 +143,15 @@ def log_likelihood(
 def log_joint(
     c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
 ) -> Float[Array, "*n classes"]:
-    """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`."""
+    """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> words = jg.Bernoulli(jnp.log(jnp.array([[0.25], [0.5]])), jnp.log(jnp.array([[0.75], [0.5]])))
+        >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), words)
+        >>> jnp.exp(jg.log_joint(c, jnp.array([1.0]))).round(3).tolist()
+        [0.125, 0.25]
+    """
     return _score(_log_joint, generative(c, "log_joint"), x, observed, likelihood=True)
 
 
@@ -153,6 +161,13 @@ def log_evidence(
     """log p(x) = log Σ_k p(x, y = k), in nats, shape () or (n,); arguments and errors as `log_likelihood`.
 
     An x that is impossible under every class has evidence −inf.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> words = jg.Bernoulli(jnp.log(jnp.array([[0.25], [0.5]])), jnp.log(jnp.array([[0.75], [0.5]])))
+        >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), words)
+        >>> print(f"{jnp.exp(jg.log_evidence(c, jnp.array([1.0]))):.3f}")  # 0.125 + 0.25
+        0.375
     """
     return _score(_log_evidence, generative(c, "log_evidence"), x, observed, likelihood=True)
 
@@ -190,6 +205,12 @@ def predict(
     """The most probable class of each x, shape () or (n,); the first one of a tie. As `log_posterior` otherwise.
 
     Under a trace, a value of x outside the domain cannot be seen in a class index: look at `log_posterior` there.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.LinearClassifier(weights=jnp.array([[-0.5, 0.5]]), bias=jnp.zeros(2))
+        >>> jg.predict(c, jnp.array([[2.0], [-2.0], [0.0]])).tolist()
+        [1, 0, 0]
     """
     return _score(_predict, c, x, observed)
 

@@ -46,8 +46,9 @@ class ComplementNB(CountingEstimator[Any]):
         >>> import numpy as np, jaxgen as jg
         >>> counts = np.array([[3, 1, 0], [2, 0, 0], [0, 0, 4]])  # buy, now, meeting
         >>> c = jg.fit(jg.ComplementNB(), counts, np.array([1, 1, 0]))
-        >>> print(np.exp(-c.weights.T).round(3).tolist())  # (5 + 1, 1 + 1, 0 + 1)/9, (0 + 1, 0 + 1, 4 + 1)/7
-        [[0.667, 0.222, 0.111], [0.143, 0.143, 0.714]]
+        >>> print(np.exp(-c.weights.T).round(3))  # (5 + 1, 1 + 1, 0 + 1)/9, (0 + 1, 0 + 1, 4 + 1)/7
+        [[0.667 0.222 0.111]
+         [0.143 0.143 0.714]]
     """
 
     binary = False

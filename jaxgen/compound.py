@@ -108,6 +108,12 @@ class NegativeBinomial(NamedTuple):
     Attributes:
         shape: a, positive, (K, d).
         rate: b, positive, (K, d) or (K, 1).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.NegativeBinomial(shape=jnp.ones((1, 1)), rate=jnp.ones((1, 1)))  # geometric
+        >>> jnp.exp(c.log_likelihood(jnp.array([[0.0], [1.0], [2.0]])))[:, 0].round(4).tolist()
+        [0.5, 0.25, 0.125]
     """
 
     shape: Float[Array, "classes d"]

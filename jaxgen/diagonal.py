@@ -30,6 +30,12 @@ class DiagonalGaussian(NamedTuple):
     Attributes:
         mean: (K, d).
         scale: standard deviations σ, (K, d); with 1 in place of K where they are shared, of d where they are spherical.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.DiagonalGaussian(jnp.zeros((1, 2)), jnp.array([[1.0, 2.0]]))
+        >>> print(f"{c.log_likelihood(jnp.zeros((1, 2)))[0, 0]:.4f}")  # −log 2 − log 2π
+        -2.5310
     """
 
     mean: Float[Array, "classes d"]

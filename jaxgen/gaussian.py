@@ -36,6 +36,12 @@ class Gaussian(NamedTuple):
     Attributes:
         mean: (K, d).
         cholesky: lower factors L, (K, d, d), or (1, d, d) where the covariance is shared.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Gaussian(jnp.zeros((1, 2)), jnp.array([[[1.0, 0.0], [0.0, 2.0]]]))
+        >>> print(f"{c.log_likelihood(jnp.zeros((1, 2)))[0, 0]:.4f}")  # −log 2 − log 2π
+        -2.5310
     """
 
     mean: Float[Array, "classes d"]

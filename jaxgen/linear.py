@@ -27,6 +27,12 @@ class LinearClassifier(NamedTuple):
     Attributes:
         weights: (d, K).
         bias: (K,).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.LinearClassifier(weights=jnp.array([[-0.5, 0.5]]), bias=jnp.zeros(2))
+        >>> print(f"{jnp.exp(jg.log_posterior(c, jnp.array([2.0])))[1]:.4f}")  # the logistic function at 2
+        0.8808
     """
 
     weights: Float[Array, "d classes"]

@@ -41,6 +41,12 @@ class LinearRegressor(NamedTuple):
     Attributes:
         weights: (d,), or (d, m) for m targets.
         bias: (), or (m,).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> line = jg.linear_regression.LinearRegressor(weights=jnp.array([2.0]), bias=jnp.array(1.0))
+        >>> float(jg.linear_regression.predict(line, jnp.array([3.0])))
+        7.0
     """
 
     weights: Float[Array, " d"] | Float[Array, "d m"]

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
 
 
 def accuracy(y: HardY, predicted: HardY, *, sample_weight: Weight = None) -> Float[Array, ""]:
-    """The weighted share of rows whose predicted label is the true one; arguments and errors as `confusion_matrix`."""
+    """The weighted share of rows whose predicted label is the true one; arguments and errors as `confusion_matrix`.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> y, predicted = np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2])
+        >>> float(jg.metrics.accuracy(y, predicted))
+        0.75
+    """
     return judging.judge_labels(judging.accuracy, y, predicted, judging.ANY_CLASSES, sample_weight)
 
 
@@ -94,7 +101,14 @@ def precision(
 def recall(
     y: HardY, predicted: HardY, *, num_classes: int | None = None, average: Average = None, sample_weight: Weight = None
 ) -> Float[Array, "*classes"]:
-    """The share of the rows of a class that are predicted as it; arguments, result and errors as `precision`."""
+    """The share of the rows of a class that are predicted as it; arguments, result and errors as `precision`.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> y, predicted = np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2])
+        >>> jg.metrics.recall(y, predicted).tolist()
+        [1.0, 0.5, 1.0]
+    """
     return _share(0.0, average, y, predicted, num_classes, sample_weight)
 
 
@@ -104,6 +118,12 @@ def f1(
     """The harmonic mean of precision and recall; arguments, result and errors as `precision`.
 
     An average is one of the F1 of the classes, and not the F1 of averages.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> y, predicted = np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2])
+        >>> print(jg.metrics.f1(y, predicted).round(4))  # 2/3 of precision 1 and recall ½, and of ½ and 1
+        [1.     0.6667 0.6667]
     """
     return _share(0.5, average, y, predicted, num_classes, sample_weight)
 
@@ -139,6 +159,12 @@ def brier_score(
 
     Half of it, from 0 to 1, is what is usual for two classes, and scikit-learn's default. Arguments and errors as
     `log_loss`.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> p = jnp.array([[0.5, 0.5], [0.2, 0.8]])
+        >>> print(f"{jg.metrics.brier_score(jnp.array([0, 1]), jnp.log(p)):.3f}")  # (0.25 + 0.04) / 2
+        0.145
     """
     return judging.judge_scores(judging.brier, judging.POSTERIOR, y, log_posterior, sample_weight)
 
@@ -190,6 +216,12 @@ def expected_calibration_error(
 
     From 0 to 1 (Naeini, Cooper & Hauskrecht 2015; Guo et al. 2017, with its bins). Arguments and errors as
     `reliability`.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> p = jnp.array([[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]])
+        >>> print(f"{jg.metrics.expected_calibration_error(jnp.array([1, 0, 0]), jnp.log(p), num_bins=4):.4f}")
+        0.1333
     """
     edges = _inner_edges(num_bins)
     return judging.judge_scores(judging.calibration_error, judging.POSTERIOR, y, log_posterior, sample_weight, edges)

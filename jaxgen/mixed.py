@@ -69,6 +69,13 @@ class Mixed:
     Attributes:
         densities: one for each group.
         columns: the features of each group; every feature is in one.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> coin = jg.Bernoulli(jnp.log(jnp.array([[0.25]])), jnp.log(jnp.array([[0.75]])))
+        >>> c = jg.Mixed((jg.Poisson(jnp.log(jnp.array([[2.0]]))), coin), columns=((0,), (1,)))
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.array([[3.0, 1.0]])))[0, 0]:.4f}")  # 0.1804 / 4
+        0.0451
     """
 
     densities: tuple[Any, ...]

@@ -39,6 +39,12 @@ class Multinomial(AffineDensity):
 
     Attributes:
         log_probability: log θ, (K, d); each row of θ sums to 1.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Multinomial(jnp.log(jnp.array([[0.25, 0.75]])))
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.array([[1.0, 1.0]])))[0, 0]:.3f}")  # 2 · 1/4 · 3/4
+        0.375
     """
 
     log_probability: Float[Array, "classes d"]

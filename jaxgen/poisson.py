@@ -36,6 +36,12 @@ class Poisson(AffineDensity):
 
     Attributes:
         log_rate: log λ, (K, d).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.Poisson(jnp.log(jnp.array([[2.0]])))
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.array([[3.0]])))[0, 0]:.4f}")  # 2³ / 3! · exp(−2)
+        0.1804
     """
 
     log_rate: Float[Array, "classes d"]

@@ -156,6 +156,12 @@ class DiagonalStudentT(NamedTuple):
         mean: μ, (K, d).
         scale: σ, (K, d).
         degrees: ν, (K, d), with 1 in place of K or d where it is shared.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> c = jg.DiagonalStudentT(jnp.zeros((1, 1)), jnp.ones((1, 1)), degrees=jnp.ones((1, 1)))  # Cauchy
+        >>> print(f"{jnp.exp(c.log_likelihood(jnp.zeros((1, 1))))[0, 0]:.4f}")  # 1/π
+        0.3183
     """
 
     mean: Float[Array, "classes d"]
