@@ -25,7 +25,8 @@ def markdown(folder: Path, only: list[str] | None = None) -> str:
     names = only or [name for name in RECORDS if (folder / f"{name}.json").exists()]
     if not names:
         raise InputError(f"{folder} holds no record; expected one of {', '.join(f'{name}.json' for name in RECORDS)}")
-    return "\n\n".join(RECORDS[name](_load(folder / f"{name}.json")) for name in names)
+    sections = ((*RECORDS[name], _load(folder / f"{name}.json")) for name in names)
+    return "\n\n".join(f"**{title}**\n\n{section(record)}" for title, section, record in sections)
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -168,10 +169,10 @@ def _table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
 
 
 RECORDS = {
-    "throughput": _throughput,
-    "scaling": _scaling,
-    "large": _large,
-    "curves": _curves,
-    "efficiency": _efficiency,
-    "warm-start": _warm_start,
+    "throughput": ("Fits and scores beside scikit-learn", _throughput),
+    "scaling": ("Exponents by which time grows", _scaling),
+    "large": ("Ten million documents", _large),
+    "curves": ("Error by number of rows", _curves),
+    "efficiency": ("Efficiency of logistic regression against LDA, by distance Δ and prior π", _efficiency),
+    "warm-start": ("Steps and time of logistic regression, the generative fit included", _warm_start),
 }
