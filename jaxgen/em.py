@@ -100,15 +100,21 @@ def statistics_of(
 def climb(
     estimator: GenerativeEstimator[Any, Any], start: Any, data: Data, tolerance: Array, max_steps: int
 ) -> tuple[Any, EMReport]:
-    """Steps of EM from statistics, until one changes the mean evidence by no more than the tolerance."""
+    """Steps of EM from statistics, until two in a row change the mean evidence by no more than the tolerance.
+
+    One would not do: what a step raises is the evidence and the log prior that a hyperparameter stands for, together,
+    so that the evidence alone may turn, and hardly change, on the way.
+    """
 
     def step(state: tuple[Any, EMReport]) -> tuple[Any, EMReport]:
         before, report = state
         statistics, evidence = expect(estimator, estimator.estimate(before), data)
         rounding = 4 * jnp.finfo(evidence.dtype).eps * jnp.abs(evidence)
-        still = jnp.abs(evidence - report.last) <= jnp.maximum(tolerance, rounding)
+        earlier = report.log_evidence[jnp.maximum(report.steps - 2, 0)]
+        changes = jnp.stack([evidence - report.last, report.last - earlier])
+        still = jnp.all(jnp.abs(changes) <= jnp.maximum(tolerance, rounding))
         trace = report.log_evidence.at[report.steps].set(evidence)
-        return statistics, EMReport((report.steps > 0) & still, report.steps + 1, trace)
+        return statistics, EMReport((report.steps > 1) & still, report.steps + 1, trace)
 
     def unfinished(state: tuple[Any, EMReport]) -> Array:
         _, report = state

@@ -17,7 +17,7 @@ from jaxgen.fitting import estimate, fit
 from jaxgen.folds import Part, Rows, copies, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
-from jaxgen.programs import estimate_program
+from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -161,8 +161,8 @@ def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any
     """The classifiers of all parts but one, stacked; their statistics; and which classifiers are not finite."""
     nothing = jax.tree.map(jnp.zeros_like, parts[0])
     rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
-    classifiers, bad = jax.vmap(partial(estimate_program, estimator))(rests)
-    return classifiers, rests, bad
+    classifiers = jax.vmap(estimator.estimate)(rests)
+    return classifiers, rests, jax.vmap(holds_nan_or_infinity)(classifiers)
 
 
 def _judge(classifiers: Any, f: int, part: Part) -> tuple[Array, Array]:

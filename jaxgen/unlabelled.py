@@ -91,7 +91,7 @@ def train_em(
         start: "k-means++", from the nearest of seeds far apart, or of the means of classes with labels; "random", from
             random responsibilities; or a classifier. By default the first, the second for sparse rows.
         restarts: runs from different starts, all in one program; the one of the highest evidence is returned.
-        tolerance: change of the mean evidence, in nats a row, at which a run ends.
+        tolerance: change of the mean evidence, in nats a row; two steps in a row that change it by no more end a run.
         max_steps: at which it ends anyway.
 
     Returns:

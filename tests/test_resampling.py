@@ -13,7 +13,7 @@ from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneOut, cross_val_predict, cross_val_score
-from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
 from jaxgen import platform
@@ -134,6 +134,15 @@ def test_a_grid_of_hyperparameters_from_the_same_statistics():
     step = 1e-5
     high, low = (jg.cross_validate(jg.MultinomialNB(1 + s), WORDS, Y, folds=4).log_loss.mean() for s in (step, -step))
     np.testing.assert_allclose(slope(1.0), (high - low) / (2 * step), rtol=1e-5)
+
+
+def test_folds_of_a_classifier_without_a_density_equal_refits():
+    counts, y = np.random.default_rng(0).poisson(2, (60, 4)) + 1, np.arange(60) % 3
+    fold = np.arange(60) % 4
+    found = jg.cross_validate(jg.ComplementNB(), counts, y, folds=fold)
+    for f in range(4):
+        peer = ComplementNB().fit(counts[fold != f], y[fold != f])
+        assert found.accuracy[f] == np.mean(peer.predict(counts[fold == f]) == y[fold == f])
 
 
 @pytest.mark.parametrize(

@@ -229,3 +229,20 @@ def test_the_weight_of_an_absent_row_without_a_label_has_its_derivative():
         return c.density.mean[1, 0]
 
     np.testing.assert_allclose(jax.grad(mean)(jnp.array([1.0] * 6 + [0]))[6], (8 - 9.5) / 3, rtol=1e-4)
+
+
+def test_a_turn_of_the_evidence_on_the_way_does_not_end_a_run():
+    """With alpha > 0 each step raises evidence and log prior together, of which the first turns long before the end."""
+    rng = np.random.default_rng(1)
+    y, probability = rng.integers(0, 3, 120), rng.uniform(0.2, 0.8, (3, 8))
+    x = (rng.random((120, 8)) < probability[y]).astype(float)
+    some = np.where(rng.random(120) < 0.2, y, -1)
+
+    def train(**options):
+        return jg.train_em(jg.BernoulliNB(), x, some, num_classes=3, key=jax.random.key(0), **options)
+
+    (c, report), (end, _) = train(), train(tolerance=1e-13, max_steps=100_000)
+    change = np.diff(np.asarray(report.log_evidence)[: int(report.steps)])
+    assert report.converged
+    assert (change[:-1] < 0).any()  # it did turn
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), np.exp(jg.log_posterior(end, x)), atol=0.03)
