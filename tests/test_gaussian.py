@@ -67,7 +67,7 @@ def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
 
 
 @each_form
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_rows_without_weight_have_their_derivatives_where_a_whole_batch_has_none(covariance, shared, soft):
     """First and second derivatives, by the weights of two batches of which the second weighs nothing."""
     x, y = data(n=36)
