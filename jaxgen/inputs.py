@@ -183,7 +183,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
 def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 - 1) -> int:
     """The value as a Python integer; an error for what is none, or out of range: a compiled counter goes to 2³¹ − 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a Python integer, known to jit; found {value!r}.")
+        raise TypeError(f"{name} must be a Python integer, static under jit; found {value!r}.")
     if not least <= value <= most:
         limit = f"at least {least}" if value < least else f"at most {most}"
         raise ValueError(f"{name} must be {limit}; found {value}.")
