@@ -9,7 +9,6 @@ the classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,6 +24,7 @@ from benchmarks.curve_pictures import draw_overview, draw_table
 from benchmarks.records import describe, save_json, wide_console
 from benchmarks.splits import Model, Programs, Splits, Task
 from benchmarks.timing import environment
+from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +51,7 @@ REGIMES = {
 }
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("l2",), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class LeastSquares:
     """Linear regression used as a classifier: least squares on the indicators of the classes, the largest one wins."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -15,6 +14,7 @@ from jax.scipy.special import gammaln
 
 from jaxgen.numerics import drop_impossible, matmul
 from jaxgen.projections import ProjectedDensity, Projection
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows, product, row_sum
 
 if TYPE_CHECKING:
@@ -118,15 +118,15 @@ class Coefficient(NamedTuple):
     of_sums: Callable[..., Array]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("affine",), meta_fields=("domain", "features", "coefficient"))
+@pytree
 @dataclass(frozen=True)
 class PreparedDensity:
     """A density of counts with its tables in the order that scoring reads, made once for all rows."""
 
     affine: Affine
-    domain: Domain
-    features: Callable[[Any], Any]
-    coefficient: Coefficient | None = None
+    domain: Domain = dataclasses.field(metadata=STATIC)
+    features: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
+    coefficient: Coefficient | None = dataclasses.field(default=None, metadata=STATIC)
     takes_sparse = True
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:

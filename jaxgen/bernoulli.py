@@ -20,6 +20,7 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import log_share
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.rising import log_dirichlet_evidence
 from jaxgen.sparse import SparseRows
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _ANY_NUMBER = dataclasses.replace(domains.FINITE, shows=False, adds=False)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("log_present", "log_absent"), meta_fields=("binarize",))
+@pytree
 @dataclass(frozen=True)
 class Bernoulli(AffineDensity):
     """Independent yes-or-no features.
@@ -55,7 +56,7 @@ class Bernoulli(AffineDensity):
 
     log_present: Float[Array, "classes d"]
     log_absent: Float[Array, "classes d"]
-    binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+    binarize: float | None = dataclasses.field(default=None, metadata=STATIC)
 
     @property
     def domain(self) -> Domain:
@@ -95,7 +96,7 @@ class Bernoulli(AffineDensity):
         return (self.log_present - self.log_absent).T, jnp.sum(self.log_absent, axis=-1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "beta", "prior_alpha"), meta_fields=("binarize",))
+@pytree
 @dataclass(frozen=True)
 class BernoulliNB(CountingEstimator[Bernoulli]):
     """Bernoulli naive Bayes with additive smoothing.
@@ -123,7 +124,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
     binary = True
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
-    binarize: float | None = dataclasses.field(default=None, metadata={"static": True})
+    binarize: float | None = dataclasses.field(default=None, metadata=STATIC)
     beta: Array | float | None = dataclasses.field(default=None, metadata={"table": True})
 
     @property

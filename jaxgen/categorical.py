@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("log_probability",), meta_fields=("num_categories",))
+@pytree
 @dataclass(frozen=True)
 class Categorical:
     """Independent features with a few values each.
@@ -46,7 +47,7 @@ class Categorical:
     """
 
     log_probability: Float[Array, "classes categories"]
-    num_categories: tuple[int, ...] = dataclasses.field(metadata={"static": True})
+    num_categories: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
     @property
     def domain(self) -> Domain:
@@ -91,7 +92,7 @@ class Categorical:
         return None
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=("num_categories",))
+@pytree
 @dataclass(frozen=True)
 class CategoricalNB(CountingEstimator[Categorical]):
     """Categorical naive Bayes with additive smoothing.
@@ -118,7 +119,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
 
     binary = True
     takes_sparse = False
-    num_categories: tuple[int, ...] | int = dataclasses.field(metadata={"static": True})
+    num_categories: tuple[int, ...] | int = dataclasses.field(metadata=STATIC)
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import jax
@@ -18,6 +17,7 @@ from jaxgen import domains, inputs
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, safe_divide, safe_log
+from jaxgen.pytree import pytree
 from jaxgen.statistics import raise_for_nan
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxgen.domains import Domain
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class ComplementNB(CountingEstimator[Any]):
     """Complement naive Bayes (Rennie, Shih, Teevan & Karger 2003, equation 6), without their normalisation of weights.

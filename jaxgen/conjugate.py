@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from jaxgen import culprits, inputs
+from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
     from jax import Array
@@ -29,7 +28,7 @@ def proper(estimator: Any) -> Any:
     return estimator.proper()
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("mean", "mean_weight", "scale", "degrees"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class NormalInverseWishart:
     """The conjugate prior of Gaussian classes: Σ_k ~ inverse Wishart(S₀, ν₀), μ_k ~ N(m₀, Σ_k/κ₀).

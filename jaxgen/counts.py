@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
@@ -17,6 +17,7 @@ from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, working_dtype
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
 
@@ -32,11 +33,7 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("class_weight", "feature_sum", "feature_weight"),
-    meta_fields=("binary",),
-)
+@pytree
 @dataclass(frozen=True)
 class Counts:
     """How many rows each class has, and the sum of each feature over them.
@@ -50,7 +47,7 @@ class Counts:
 
     class_weight: Total
     feature_sum: Total
-    binary: bool
+    binary: bool = dataclasses.field(metadata=STATIC)
     feature_weight: Total | None = None
 
     @classmethod

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +17,7 @@ from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
 from jaxgen.moments import Moments, resolved_variance
 from jaxgen.numerics import cholesky_or_nan, inverse_factor, nonnegative_or_nan, safe_divide, with_diagonal
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column
 
 if TYPE_CHECKING:
@@ -36,11 +35,7 @@ Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
 Target: TypeAlias = Literal["spherical", "diagonal"]
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("ridge", "pooling", "shrinkage", "prior", "prior_alpha"),
-    meta_fields=("covariance", "shared", "target"),
-)
+@pytree
 @dataclass(frozen=True)
 class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     """Gaussian discriminant analysis by maximum likelihood, regularised as asked.
@@ -78,12 +73,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         ([[1.0], [12.0]], [[1.0], [2.0]])
     """
 
-    covariance: Covariance = dataclasses.field(default="full", metadata={"static": True})
-    shared: bool = dataclasses.field(default=True, metadata={"static": True})
+    covariance: Covariance = dataclasses.field(default="full", metadata=STATIC)
+    shared: bool = dataclasses.field(default=True, metadata=STATIC)
     ridge: Array | float = 1e-6
     pooling: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0})
     shrinkage: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0, "table": True})
-    target: Target = dataclasses.field(default="spherical", metadata={"static": True})
+    target: Target = dataclasses.field(default="spherical", metadata=STATIC)
     prior: NormalInverseWishart | None = dataclasses.field(default=None, metadata={"nested": True})
 
     @property

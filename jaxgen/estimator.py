@@ -23,6 +23,7 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
 from jaxgen.missing import PartialRows
 from jaxgen.programs import estimate_program, merge_program, statistics_program
+from jaxgen.pytree import pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.statistics import S, raise_for_nan
 
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("prior_alpha",), meta_fields=())
+@pytree
 @dataclass(frozen=True, kw_only=True)
 class GenerativeEstimator(abc.ABC, Generic[S, D]):
     """How data become statistics, and statistics a density.
 
     A frozen dataclass and a pytree: numbers are leaves, to be vmapped over and differentiated by; structure, marked
-    `metadata={"static": True}`, is part of the tree's type.
+    `metadata=STATIC`, is part of the tree's type.
 
     Attributes:
         prior_alpha: pseudo-count of each class in the class prior, (prior_alpha + N_k) / (K·prior_alpha + N). 0 is the

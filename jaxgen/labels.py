@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from jaxgen import platform
 from jaxgen.numerics import einsum
+from jaxgen.pytree import STATIC, pytree
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -33,11 +32,7 @@ _MOST_ONE_HOT = 256
 _FEW_ROWS = 512
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("index", "weight"),
-    meta_fields=("num_classes", "checked", "tuning", "dtype"),
-)
+@pytree
 @dataclass(frozen=True)
 class HardLabels:
     """One class a row, with a weight; `weight=None` counts every row once.
@@ -47,10 +42,10 @@ class HardLabels:
 
     index: Int[Array | np.ndarray, " n"]
     weight: Num[Array | np.ndarray, " n"] | None
-    num_classes: int
-    checked: bool = False
-    tuning: Tuning = platform.ACCELERATOR
-    dtype: np.dtype | None = None
+    num_classes: int = dataclasses.field(metadata=STATIC)
+    checked: bool = dataclasses.field(default=False, metadata=STATIC)
+    tuning: Tuning = dataclasses.field(default=platform.ACCELERATOR, metadata=STATIC)
+    dtype: np.dtype | None = dataclasses.field(default=None, metadata=STATIC)
 
     def prepare(self, dtype: np.dtype, tuning: Tuning = platform.ACCELERATOR) -> HardLabels:
         """The same labels ready for sums in `dtype`. Absent rows are of class K, impossible labels of class K + 1."""
@@ -139,7 +134,7 @@ class HardLabels:
         return jnp.where(self.index == k.astype(jnp.int32), self.row_weight, 0.0)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("responsibilities", "weight"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class SoftLabels:
     """Responsibilities of every class for every row, times an optional weight of the row."""

@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from jaxgen import culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, varying_alike, working_dtype
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.softmax import Frame, Problem, as_shares
 
 if TYPE_CHECKING:
@@ -56,11 +57,7 @@ class Report(NamedTuple):
     separable: Bool[Array, ""]
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("l2", "tolerance"),
-    meta_fields=("max_steps", "optimizer"),
-)
+@pytree
 @dataclass(frozen=True)
 class LogisticRegression:
     """Logistic regression with an L2 penalty, trained to its optimum.
@@ -87,8 +84,8 @@ class LogisticRegression:
 
     l2: Array | float = 1.0
     tolerance: Array | float | None = None
-    max_steps: int = dataclasses.field(default=10_000, metadata={"static": True})
-    optimizer: optax.GradientTransformation | None = dataclasses.field(default=None, metadata={"static": True})
+    max_steps: int = dataclasses.field(default=10_000, metadata=STATIC)
+    optimizer: optax.GradientTransformation | None = dataclasses.field(default=None, metadata=STATIC)
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
+
+from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Real
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("values", "observed"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class PartialRows:
     """Rows of x of which only some entries count.

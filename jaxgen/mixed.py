@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cache, partial, reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,6 +17,7 @@ import numpy as np
 from jaxgen.density import conditional_mean, conditional_sample, marginal_scores
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
+from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 Columns = tuple[int, ...]
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("class_weight", "parts"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class MixedStatistics:
     """The statistics of each family, and the class weights that they have in common.
@@ -59,7 +60,7 @@ class MixedStatistics:
         return MixedStatistics(self.class_weight.scaled(factor), tuple(part.scale(factor) for part in self.parts))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("densities",), meta_fields=("columns",))
+@pytree
 @dataclass(frozen=True)
 class Mixed:
     """Densities of groups of features, independent given the class.
@@ -79,7 +80,7 @@ class Mixed:
     """
 
     densities: tuple[Any, ...]
-    columns: tuple[Columns, ...] = dataclasses.field(metadata={"static": True})
+    columns: tuple[Columns, ...] = dataclasses.field(metadata=STATIC)
 
     @property
     def domain(self) -> Domain:

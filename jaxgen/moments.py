@@ -13,6 +13,7 @@ from jax import lax
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import derivative_alone, diagonals, matmul, safe_divide, with_diagonal
+from jaxgen.pytree import pytree
 from jaxgen.total import Total, observed_weight, weight_of_each
 
 # Rows of one class that are multiplied at a time, at least.
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("class_weight", "mean", "scatter", "feature_weight"), meta_fields=()
-)
+@pytree
 @dataclass(frozen=True)
 class Moments:
     """Weight, mean and centred scatter of each class.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,6 +17,7 @@ from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, a
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
+from jaxgen.pytree import pytree
 from jaxgen.rising import log_dirichlet_evidence
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxgen.missing import PartialRows
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("log_probability",), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class Multinomial(AffineDensity):
     """Word counts of a document, given their total.
@@ -87,7 +87,7 @@ class Multinomial(AffineDensity):
         return self.log_probability.T, jnp.zeros(self.log_probability.shape[0], self.log_probability.dtype)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "prior_alpha"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class MultinomialNB(CountingEstimator[Multinomial]):
     """Multinomial naive Bayes with additive smoothing.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,6 +17,7 @@ from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, a
 from jaxgen.compound import NegativeBinomial
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.numerics import safe_divide, safe_log
+from jaxgen.pytree import pytree
 from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxgen.domains import Domain
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("log_rate",), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class Poisson(AffineDensity):
     """Independent numbers of events.
@@ -72,7 +72,7 @@ class Poisson(AffineDensity):
         return self.log_rate.T, -jnp.sum(jnp.exp(self.log_rate), axis=-1)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("alpha", "exposure", "prior_alpha"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class PoissonNB(CountingEstimator[Poisson]):
     """Poisson naive Bayes with a Gamma prior on the rates.

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import domains, shares
+from jaxgen.pytree import STATIC, pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +35,7 @@ _PIECE = 2**18
 _ENTRIES_OF_A_COLUMN = 2
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("table", "columns", "classifier"), meta_fields=("features", "terms")
-)
+@pytree
 @dataclass(frozen=True)
 class Projection:
     """A classifier of sparse rows in two steps.
@@ -49,14 +48,14 @@ class Projection:
         columns: the m columns of the rows that it is for; None for all.
     """
 
-    features: Callable[[Any], Any]
-    terms: tuple[Callable[[Any], Any], ...]
+    features: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
+    terms: tuple[Callable[[Any], Any], ...] = dataclasses.field(metadata=STATIC)
     classifier: Any
     table: Any
     columns: np.ndarray | None = None
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("constant", "always"), meta_fields=("coefficient",))
+@pytree
 @dataclass(frozen=True)
 class ProjectedDensity:
     """The density of a row by its products with the table of a prepared density, and by the sums of its coefficient.
@@ -69,7 +68,7 @@ class ProjectedDensity:
 
     constant: Float[Array, " classes"]
     always: Float[Array, " classes"] | None
-    coefficient: Coefficient | None
+    coefficient: Coefficient | None = dataclasses.field(metadata=STATIC)
     domain = domains.NOT_NAN
 
     @property

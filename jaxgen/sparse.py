@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +12,7 @@ from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import matmul
+from jaxgen.pytree import STATIC, pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("values", "columns", "rows"),
-    meta_fields=("shape", "window", "checked", "unique"),
-)
+@pytree
 @dataclass(frozen=True)
 class SparseRows:
     """Entries of a sparse (n, d) matrix in groups that share a row. Entries outside the shape are ignored.
@@ -45,10 +41,10 @@ class SparseRows:
     values: Float[Array, "groups size"]
     columns: Int[Array, "groups size"]
     rows: Int[Array, " groups"]
-    shape: tuple[int, int]
-    window: int = 2**14
-    checked: bool = False
-    unique: bool = False
+    shape: tuple[int, int] = dataclasses.field(metadata=STATIC)
+    window: int = dataclasses.field(default=2**14, metadata=STATIC)
+    checked: bool = dataclasses.field(default=False, metadata=STATIC)
+    unique: bool = dataclasses.field(default=False, metadata=STATIC)
 
     @property
     def dtype(self) -> Any:

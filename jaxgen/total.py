@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen.numerics import derivative_alone
+from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _FEW_ELEMENTS = 2**16
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("high", "low"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class Total:
     """A sum kept in two limbs, so that counting stays exact.

@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +12,11 @@ import numpy as np
 import pytest
 
 from jaxgen import blocks, platform, shares
+from jaxgen.pytree import pytree
 from jaxgen.total import Total
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("rows", "first", "last"), meta_fields=())
+@pytree
 @dataclass(frozen=True)
 class Sequence:
     """Remembers how many rows it saw and which ones at its ends; its merge is associative and not commutative."""
