@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 from jax.tree_util import GetAttrKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -26,9 +30,10 @@ def pytree(cls: type[T]) -> type[T]:
     static = tuple(field.name for field in fields if field.metadata.get("static"))
     children = tuple(field.name for field in fields if field.name not in static)
 
+    children_of, static_of = _getter(children), _getter(static)
+
     def flatten(node: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        values = node.__dict__
-        return tuple([values[name] for name in children]), tuple([values[name] for name in static])
+        return children_of(node), static_of(node)
 
     def flatten_with_keys(node: T) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         leaves, structure = flatten(node)
@@ -42,3 +47,13 @@ def pytree(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
+    """The quickest function from an object to the tuple of these attributes: every eager call flattens its arguments."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    if not names:
+        return lambda _: ()
+    only = attrgetter(*names)
+    return lambda node: (only(node),)
