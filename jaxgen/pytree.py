@@ -50,7 +50,7 @@ def pytree(cls: type[T]) -> type[T]:
 
 
 def _getter(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:
-    """The quickest function from an object to the tuple of these attributes: every eager call flattens its arguments."""
+    """The quickest function from an object to the tuple of these attributes: every eager call flattens arguments."""
     if len(names) > 1:
         return attrgetter(*names)
     if not names:
