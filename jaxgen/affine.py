@@ -27,6 +27,22 @@ if TYPE_CHECKING:
     from jaxgen.missing import PartialRows
 
 
+class PossibleAffine(NamedTuple):
+    """Class scores that are affine in x, under which nothing is impossible.
+
+    Attributes:
+        constant: the score of x = 0, (K,).
+        weights: what one more of a feature adds, (d, K).
+    """
+
+    constant: Float[Array, " classes"]
+    weights: Float[Array, "d classes"]
+
+    def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
+        """The scores of the features of rows."""
+        return self.constant[None] + product(x, self.weights, features)
+
+
 class Affine(NamedTuple):
     """Class scores that are affine in x: those of independent features with two outcomes, or counted.
 
@@ -74,6 +90,11 @@ class Affine(NamedTuple):
         return cls(constant, always, weights.T, present, absent, empty, impossible)
 
     @property
+    def possible(self) -> PossibleAffine:
+        """The scores where nothing impossible happens."""
+        return PossibleAffine(self.constant, self.weights)
+
+    @property
     def never(self) -> Float[Array, "d classes"]:
         """How many impossible events one more of a feature adds or takes away."""
         never = _impossible(self.present)
@@ -92,7 +113,7 @@ class Affine(NamedTuple):
     def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
         """The scores of the features of rows."""
         return self._unless_impossible(
-            self.constant[None] + product(x, self.weights, features),
+            self.possible(x, features),
             lambda: self.always[None] + product(x, self.never, features),
         )
 
@@ -123,11 +144,16 @@ class Coefficient(NamedTuple):
 class PreparedDensity:
     """A density of counts with its tables in the order that scoring reads, made once for all rows."""
 
-    affine: Affine
+    affine: Affine | PossibleAffine
     domain: Domain = dataclasses.field(metadata=STATIC)
     features: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
     coefficient: Coefficient | None = dataclasses.field(default=None, metadata=STATIC)
     takes_sparse = True
+
+    def quick_form(self, *, likelihood: bool) -> tuple[PreparedDensity, Bool[Array, ""]]:
+        """The same density without looking for what is impossible."""
+        del likelihood  # for which it was prepared
+        return dataclasses.replace(self, affine=self._whole.possible), ~self._whole.may_be_impossible
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -137,12 +163,17 @@ class PreparedDensity:
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats."""
         x = x.map(self.features)
-        scores = self.affine.marginal(x, likelihood=True)
+        scores = self._whole.marginal(x, likelihood=True)
         return scores if self.coefficient is None else scores + self._coefficient(x.values)
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The same up to a term common to all classes, of a density that was prepared for scores."""
-        return self.affine.marginal(x.map(self.features), likelihood=False)
+        return self._whole.marginal(x.map(self.features), likelihood=False)
+
+    @property
+    def _whole(self) -> Affine:
+        assert isinstance(self.affine, Affine)
+        return self.affine
 
     def _coefficient(self, x: Any) -> Float[Array, "n 1"]:
         assert self.coefficient is not None
@@ -154,7 +185,7 @@ class PreparedDensity:
 
     def projection(self, *, likelihood: bool, impossible: bool) -> Projection:
         """The density in two steps: a table with or without what counts impossible events, and their density."""
-        affine, coefficient = self.affine, self.coefficient if likelihood else None
+        affine, coefficient = self._whole, self.coefficient if likelihood else None
         table = jnp.concatenate([affine.weights, affine.never], axis=1) if impossible else affine.weights
         density = ProjectedDensity(affine.constant, affine.always if impossible else None, coefficient)
         return Projection(self.features, () if coefficient is None else coefficient.terms, density, table)

@@ -80,10 +80,10 @@ class Classifier(NamedTuple, Generic[D]):
         """Whether the scores are products of x, which are made in one pass."""
         return getattr(self.density, "in_one_pass", False)
 
-    def expanded(self) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
-        """The same classifier in the quickest form, and whether that is accurate."""
-        expanded = getattr(self.density, "expanded", None)
-        found = None if expanded is None else expanded()
+    def quick_form(self, *, likelihood: bool) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
+        """The same classifier in a quicker form, of one that is prepared, and whether that is accurate."""
+        form = getattr(self.density, "quick_form", None)
+        found = None if form is None else form(likelihood=likelihood)
         return None if found is None else (self._replace(density=found[0]), found[1])
 
     def prepared(self, *, likelihood: bool) -> Classifier[Any]:

@@ -20,12 +20,13 @@ class Density(Protocol):
     Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
     `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
-    up to a common term; `in_one_pass`, whether the scores are products of x, for which rows need no blocks;
-    `expanded()`, a quicker form of the density and whether that is accurate; `mean`, or where features depend on each
-    other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what was not observed given what was;
-    `prepared(likelihood=…)`, the same density with what all rows need computed once, whose `domain`, `log_likelihood`
-    and `scores` alone are read; and with `takes_sparse = True`, x may be `SparseRows`. One with both is affine in x,
-    has leaves (K, d) alone, and `prepared` returns a `jaxgen.affine.PreparedDensity`.
+    up to a common term; `quick_form(likelihood=…)`, a density that is quicker for what `prepared` is asked for, and
+    whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks;
+    `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
+    was not observed given what was; `prepared(likelihood=…)`, the same density with what all rows need computed once,
+    of which `domain`, `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may
+    be `SparseRows`. One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a
+    `jaxgen.affine.PreparedDensity`.
     """
 
     @property

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import domains
-from jaxgen.distances import LOG_2PI, are_near, linear_form, linear_scores, squared_distances
+from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ class DiagonalGaussian(NamedTuple):
         """d."""
         return self.mean.shape[-1]
 
-    in_one_pass = True
-
-    def expanded(self) -> tuple[ExpandedGaussian, Bool[Array, ""]] | None:
-        """The same density as two products, many times faster than a pass for each class, and whether it is accurate.
-
-        None where the scale is shared: those scores are linear anyway.
-        """
-        return None if self.scale.shape[0] == 1 else self._expanded()
+    def quick_form(self, *, likelihood: bool) -> tuple[LinearGaussian | ExpandedGaussian, Bool[Array, ""]] | None:
+        """The scores as one product or two, many times faster than a pass for each class."""
+        if likelihood:
+            return None
+        if self.scale.shape[0] > 1:
+            return self._expanded()
+        linear = LinearGaussian.of(self)
+        return linear, linear.accurate
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -96,8 +96,11 @@ class DiagonalGaussian(NamedTuple):
         return lax.map(one_class, (self.mean, scale)).T, matmul(x.mask, jnp.log(scale).T)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """Linear where the scale is shared: one matrix product."""
-        return linear_scores(self, x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
+        """Linear where the scale is shared and the classes are not too far apart: one matrix product."""
+        if self.scale.shape[0] > 1:
+            return self.log_likelihood(x)
+        linear = LinearGaussian.of(self)
+        return lax.cond(linear.accurate, linear.scores, lambda x: -0.5 * self.squared_distances(x), x)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + σ_k z."""
@@ -106,7 +109,7 @@ class DiagonalGaussian(NamedTuple):
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores of x, for a shared scale."""
-        return linear_form(self) if self.scale.shape[0] == 1 else None
+        return LinearGaussian.of(self).linear() if self.scale.shape[0] == 1 else None
 
     def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
         """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""

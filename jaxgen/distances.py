@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxgen import domains
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 LOG_2PI = float(np.log(2 * np.pi))
 # Mean squared distance, in deviations, of class means from their centre up to which squares are expanded.
 _NEAR = 16.0
+# Rounding of the largest square, in nats, up to which scores that are linear are taken for accurate.
+_ROUNDING = 2.0**-11
 
 
 class SharedCovariance(Protocol):
@@ -34,6 +37,49 @@ class SharedCovariance(Protocol):
         ...
 
 
+class LinearGaussian(NamedTuple):
+    """The scores of a Gaussian density whose classes have one covariance: one product, about the centre of the means.
+
+    Attributes:
+        center: c, (d,).
+        weights: Σ⁻¹(μ_k − c), (K, d).
+        constant: −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), (K,).
+    """
+
+    center: Float[Array, " d"]
+    weights: Float[Array, "classes d"]
+    constant: Float[Array, " classes"]
+
+    domain = domains.FINITE
+    in_one_pass = True
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.center.shape[0]
+
+    @classmethod
+    def of(cls, density: SharedCovariance) -> LinearGaussian:
+        """The linear scores of a density."""
+        center = jnp.mean(density.mean, axis=0)
+        return cls(center, *density.discriminant(center))
+
+    @property
+    def accurate(self) -> Bool[Array, ""]:
+        """Whether they are right to about a ten-thousandth of a nat: to the rounding of the largest square, D²·eps."""
+        d = self.center.shape[0]
+        most = jnp.maximum(_NEAR * d, _ROUNDING / jnp.finfo(self.constant.dtype).eps)
+        return jnp.all(-2 * self.constant <= most)
+
+    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The log likelihood up to a term that is common to all classes."""
+        return matmul(x - self.center[None], self.weights.T) + self.constant[None]
+
+    def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]]:
+        """Weights and constants of the scores of x."""
+        return self.weights.T, self.constant - matmul(self.weights, self.center)
+
+
 def are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:
     """Whether the means lie a few deviations from their centre at most, of which `offset` are the whitened differences.
 
@@ -42,24 +88,12 @@ def are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:
     return jnp.all(jnp.sum(offset**2, axis=-1) <= _NEAR * offset.shape[-1])
 
 
-def linear_scores(density: SharedCovariance, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-    """The scores of rows: one matrix product, about the centre of the means."""
-    center = jnp.mean(density.mean, axis=0)
-    weights, constant = density.discriminant(center)
-    return matmul(x - center[None], weights.T) + constant[None]
-
-
-def linear_form(density: SharedCovariance) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]]:
-    """Weights and constants of the scores."""
-    center = jnp.mean(density.mean, axis=0)
-    weights, constant = density.discriminant(center)
-    return weights.T, constant - matmul(weights, center)
-
-
 def squared_distances(
     x: Float[Array, "n d"], mean: Float[Array, "classes d"], whiten: Callable[..., Array], *parameters: Array
 ) -> Float[Array, "n classes"]:
     """‖whiten(x − μ_k)‖² of every class, one at a time: differences come first, so a large mean costs no digits."""
+    if not parameters:
+        return jnp.sum(whiten(x[:, None] - mean[None]) ** 2, axis=-1)
 
     def one_class(terms: tuple[Array, ...]) -> Array:
         center, *own = terms

@@ -14,12 +14,12 @@ from jax import lax
 from jaxgen import domains
 from jaxgen.conditional import drawn, residuals
 from jaxgen.diagonal import DiagonalGaussian
-from jaxgen.distances import LOG_2PI, are_near, linear_form, squared_distances
+from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
 from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.missing import PartialRows
 
@@ -54,16 +54,11 @@ class Gaussian(NamedTuple):
         """d."""
         return self.mean.shape[-1]
 
-    @property
-    def in_one_pass(self) -> bool:
-        """Whether the scores are one matrix product of x."""
-        return self.cholesky.shape[0] == 1
-
     def prepared(self, *, likelihood: bool = True) -> WhitenedGaussian:
         """The same density with its factors inverted, once for all blocks of rows."""
         log_scale = jnp.sum(jnp.log(diagonals(self.cholesky)), axis=-1)
         center = jnp.mean(self.mean, axis=0)
-        linear = self.discriminant(center) if self.cholesky.shape[0] == 1 else None
+        linear = LinearGaussian.of(self) if self.cholesky.shape[0] == 1 else None
         return WhitenedGaussian(self.mean, inverse_factor(self.cholesky), log_scale, center, linear)
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
@@ -122,7 +117,7 @@ class Gaussian(NamedTuple):
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants of the scores of x, for a shared covariance."""
-        return linear_form(self) if self.cholesky.shape[0] == 1 else None
+        return LinearGaussian.of(self).linear() if self.cholesky.shape[0] == 1 else None
 
     def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
         """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
@@ -148,7 +143,7 @@ class WhitenedGaussian(NamedTuple):
     whitening: Float[Array, "covariances d d"]
     log_scale: Float[Array, " covariances"]
     center: Float[Array, " d"]
-    discriminant: tuple[Array, Array] | None
+    linear: LinearGaussian | None
 
     domain = domains.FINITE
 
@@ -164,42 +159,77 @@ class WhitenedGaussian(NamedTuple):
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""
         if self.whitening.shape[0] > 1:
-            return self._distances(x)
+            centred, near = self._centred()
+
+            def one_by_one(x: Array) -> Array:
+                return squared_distances(x, self.mean, lambda residual, w: matmul(residual, w.T), self.whitening)
+
+            return lax.cond(near, centred.squared_distances, one_by_one, x)
         # Both are centred before they are whitened, so that a large common mean costs no digits.
         rotated, means = (matmul(a - self.center[None], self.whitening[0].T) for a in (x, self.mean))
         return squared_distances(rotated, means, lambda residual: residual)
-
-    @property
-    def in_one_pass(self) -> bool:
-        """Whether the scores are one matrix product of x."""
-        return self.discriminant is not None
 
     @property
     def score_width(self) -> int:
         """Elements that a row takes, which is whitened for all covariances at once."""
         return self.num_features * self.whitening.shape[0]
 
-    def _distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """The squared Mahalanobis distances under a covariance for each class."""
-        classes, d = self.mean.shape
-        offset = einsum("kij,kj->ki", self.whitening, self.mean - self.center[None])
-
-        def one_by_one() -> Array:
-            return squared_distances(x, self.mean, lambda residual, w: matmul(residual, w.T), self.whitening)
-
-        def together() -> Array:
-            centred, distance = (x - self.center[None]).T, jnp.zeros((classes, x.shape[0]), x.dtype)
-            for first in range(0, d, size := -(-d // _TRIANGLE_STRIPS)):
-                rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
-                white = einsum("kij,jn->kin", self.whitening[:, rows, : rows.stop], centred[: rows.stop])
-                distance += jnp.sum((white - offset[:, rows, None]) ** 2, axis=1)
-            return distance.T
-
-        return lax.cond(are_near(offset), together, one_by_one)
-
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """Linear where the covariance is shared: one matrix product."""
-        if self.discriminant is None:
+        """Linear where the covariance is shared and the classes are not too far apart: one matrix product."""
+        if self.linear is None:
             return self.log_likelihood(x)
-        weights, constant = self.discriminant
-        return matmul(x - self.center[None], weights.T) + constant[None]
+        return lax.cond(self.linear.accurate, self.linear.scores, lambda x: -0.5 * self.squared_distances(x), x)
+
+    def quick_form(self, *, likelihood: bool) -> tuple[LinearGaussian | CentredGaussian, Bool[Array, ""]] | None:
+        """The linear scores of a shared covariance, or the distances of all classes at once."""
+        if self.linear is None:
+            return self._centred()
+        return None if likelihood else (self.linear, self.linear.accurate)
+
+    def _centred(self) -> tuple[CentredGaussian, Bool[Array, ""]]:
+        offset = einsum("kij,kj->ki", self.whitening, self.mean - self.center[None])
+        return CentredGaussian(self.center, self.whitening, offset, self.log_scale), are_near(offset)
+
+
+class CentredGaussian(NamedTuple):
+    """A `WhitenedGaussian` with a covariance for each class, whose rows are whitened for all classes at once.
+
+    Attributes:
+        center: c, (d,).
+        whitening: L⁻¹, (K, d, d).
+        offset: L_k⁻¹ (μ_k − c), (K, d).
+        log_scale: Σ_j log L_k,jj, (K,).
+    """
+
+    center: Float[Array, " d"]
+    whitening: Float[Array, "classes d d"]
+    offset: Float[Array, "classes d"]
+    log_scale: Float[Array, " classes"]
+
+    domain = domains.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.center.shape[0]
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes."""
+        return self.offset.size
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+
+    scores = log_likelihood
+
+    def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""
+        classes, d = self.offset.shape
+        centred, distance = (x - self.center[None]).T, jnp.zeros((classes, x.shape[0]), x.dtype)
+        for first in range(0, d, size := -(-d // _TRIANGLE_STRIPS)):
+            rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
+            white = einsum("kij,jn->kin", self.whitening[:, rows, : rows.stop], centred[: rows.stop])
+            distance += jnp.sum((white - self.offset[:, rows, None]) ** 2, axis=1)
+        return distance.T

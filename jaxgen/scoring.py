@@ -55,7 +55,9 @@ class Scorer(Protocol):
     def prepared(self, *, likelihood: bool) -> Any:
         """The same classifier, with what scoring needs of it computed once for all rows.
 
-        With `likelihood` for functions of the log likelihood, without for those of the scores alone.
+        With `likelihood` for functions of the log likelihood, without for those of the scores alone. The result may
+        have `quick_form(likelihood=…)`: a quicker one, and whether that is accurate. Either may be `in_one_pass`: then
+        its scores are products of what x holds.
         """
         ...
 
@@ -81,42 +83,33 @@ def score(
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     check_single(c)
-    tuning = platform.tuning_of(c, x)
-    eager_on_cpu = platform.platform_of(c, x) == "cpu"
-    in_two_steps = eager_on_cpu and getattr(c, "in_two_steps", False)
-    if isinstance(x, CompressedRows) and in_two_steps and tuning and tuning.sparse == "scipy":
+    tuning, place = platform.tuning_of(c, x), platform.platform_of(c, x)
+    if place is None or tuning is None:
+        return _traced_program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)[0]
+    in_two_steps = place == "cpu" and tuning.sparse == "scipy" and getattr(c, "in_two_steps", False)
+    if isinstance(x, CompressedRows) and in_two_steps:
         result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
-    elif (
-        not eager_on_cpu
-        or not isinstance(x, (jax.Array, np.ndarray))
-        or x.ndim == 1
-        or (_in_one_pass(c, x, likelihood=likelihood) and shares.lies_on_boundary(x))
-    ):
-        result, bad = _program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)
     else:
-        result, bad = _score_shares(function, c, x, tuning, likelihood=likelihood)
-    if not inputs.is_traced(bad, x) and bad:
+        rows = x.whole() if isinstance(x, CompressedRows) else x
+        form, accurate = _quick_program(c, likelihood)
+        result, bad = _score_rows(function, form, rows, tuning)
+        if accurate is not None and not accurate:  # looked at behind the scores, for which nothing waited
+            result, bad = _score_rows(function, _prepare_program(c, likelihood), rows, tuning)
+    if bad:
         culprits.raise_for_points(x, c.domain)
     return result
 
 
-def _score_shares(
-    function: Callable[[Any, Array], Any], c: Scorer, x: Any, tuning: Tuning | None, *, likelihood: bool
-) -> tuple[Array, Any]:
-    """The rows dealt out to the cores."""
-    parts = shares.split(x)
+def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Any, Any]:
+    """The scores of concrete rows by a classifier that is prepared; on a CPU the rows are dealt out to the cores."""
+    at_once = _in_one_pass(c, x) and shares.lies_on_boundary(x)
+    parts = [] if at_once or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1 else shares.split(x)
     if len(parts) < 2:
-        return _program(function, c, x, tuning, likelihood)
-    ready = jax.block_until_ready(_prepare_program(c, likelihood))
-    one_pass = _in_one_pass(ready, x, likelihood=likelihood)
-    form, _ = jax.eval_shape(lambda: _share_program(function, ready, parts[0].x, tuning, one_pass))
-    return shares.gather(
-        lambda share: _share_program(function, ready, share.x, tuning, one_pass),
-        parts,
-        [share.place for share in parts],
-        x.shape[0],
-        form,
-    )
+        return _program(function, c, x, tuning)
+    jax.block_until_ready(c)
+    form, _ = jax.eval_shape(lambda: _program(function, c, parts[0].x, tuning))
+    places = [share.place for share in parts]
+    return shares.gather(lambda share: _program(function, c, share.x, tuning), parts, places, x.shape[0], form)
 
 
 def _score_compressed(
@@ -126,7 +119,7 @@ def _score_compressed(
     projection = _in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
     products = jax.device_put(products, shares.placement(c))
-    result, _ = _score_shares(function, projection.classifier, products, tuning, likelihood=likelihood)
+    result, _ = _score_rows(function, projection.classifier, products, tuning)
     return result, bad
 
 
@@ -140,56 +133,74 @@ def check_single(c: Scorer) -> None:
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
-def _program(
+def _traced_program(
     function: Callable[[Any, Array], Any],
     c: Scorer,
-    x: Array | SparseRows,
+    x: Any,
     tuning: Tuning | None,
     likelihood: bool,  # noqa: FBT001
 ) -> tuple[Array, Array]:
-    """The answer, and whether a value of x was outside the classifier's domain."""
-    c = _prepared(c, likelihood=likelihood)
-    c, x = varying_alike(c, x)
-    if isinstance(x, SparseRows):
-        score = partial(_score_sparse, function)
-        return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
-    rows = jax.tree.map(jnp.atleast_2d, x)
-    one_pass = _in_one_pass(c, rows, likelihood=likelihood)
-    result, bad = platform.run(partial(_score_dense, function, one_pass=one_pass), c, rows, tuning=tuning)
-    return (result[0] if x.ndim == 1 else result), bad
+    """The answer under a trace, where neither the platform nor what the classifier holds is known."""
+    c, quick = _forms(c, likelihood=likelihood)
+    return _score_any(function, c, x, tuning, quick)
 
 
-@partial(jax.jit, static_argnums=(0, 3, 4))
-def _share_program(
-    function: Callable[[Any, Array], Any],
-    c: Any,
-    x: Array,
-    tuning: Tuning,
-    one_pass: bool,  # noqa: FBT001
-) -> tuple[Array, Array]:
-    return _score_dense(function, c, x, tuning=tuning, one_pass=one_pass)
+@partial(jax.jit, static_argnums=(0, 3))
+def _program(function: Callable[[Any, Array], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Array, Array]:
+    """The answer of a classifier that is prepared, and whether a value of x was outside its domain."""
+    return _score_any(function, c, x, tuning)
+
+
+@partial(jax.jit, static_argnums=1)
+def _quick_program(c: Scorer, likelihood: bool) -> tuple[Any, Array | None]:  # noqa: FBT001
+    """The quick form of the classifier and whether it is accurate; where there is none, what there is, and None."""
+    ready, quick = _forms(c, likelihood=likelihood)
+    return quick or (ready, None)
 
 
 @partial(jax.jit, static_argnums=1)
 def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
-    """The classifier in the form in which many pieces are scored."""
-    return _prepared(c, likelihood=likelihood)
+    """The classifier prepared, in no quick form."""
+    return _forms(c, likelihood=likelihood)[0]
 
 
-def _in_one_pass(c: Any, x: Any, *, likelihood: bool) -> bool:
+def _forms(c: Scorer, *, likelihood: bool) -> tuple[Any, tuple[Any, Array] | None]:
+    """The classifier prepared; and its quick form with whether that is accurate, where it has one."""
+    ready = _in_one_dtype(c).prepared(likelihood=likelihood)
+    form = getattr(ready, "quick_form", None)
+    return ready, None if form is None else form(likelihood=likelihood)
+
+
+def _score_any(
+    function: Callable[[Any, Any], Any],
+    c: Any,
+    x: Any,
+    tuning: Tuning | None,
+    quick: tuple[Any, Array] | None = None,
+) -> tuple[Any, Array]:
+    c, x, quick = varying_alike(c, x, quick)
+    if isinstance(x, SparseRows):
+        score = partial(_score_sparse, function)
+        return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
+    rows = jax.tree.map(jnp.atleast_2d, x)
+    result, bad = platform.run(partial(_score_dense, function), c, quick, rows, tuning=tuning)
+    return (result[0] if x.ndim == 1 else result), bad
+
+
+def _in_one_pass(c: Any, x: Any) -> bool:
     """Whether the scores of rows are products of what x holds."""
-    if likelihood or not getattr(c, "in_one_pass", False) or not isinstance(x, (jax.Array, np.ndarray)):
-        return False
-    return x.dtype == getattr(jax.tree.leaves(c)[0], "dtype", None)
+    return getattr(c, "in_one_pass", False) and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
 
 
 def _score_dense(
-    function: Callable[[Any, Array], Any], c: Any, x: Array, *, tuning: Tuning, one_pass: bool = False
+    function: Callable[[Any, Array], Any], c: Any, quick: tuple[Any, Array] | None, x: Array, *, tuning: Tuning
 ) -> tuple[Array, Array]:
+    """The scores of rows by c, or by its quick form where that is accurate and its scores are made in one pass."""
     dtype = _dtype(c)
     # One pass holds the scores of all rows: these may be as many numbers as the rows are, not more.
     num_scores = x.shape[0] * c.class_shape[0]
-    one_pass = one_pass and x.size <= tuning.product_elements and num_scores <= max(x.size, tuning.score_elements)
+    one_pass = x.size <= tuning.product_elements and num_scores <= max(x.size, tuning.score_elements)
+    one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
     width = getattr(getattr(c, "density", c), "score_width", 0)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
@@ -197,9 +208,15 @@ def _score_dense(
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:
-        result, witness = (_in_quick_form if one_pass else _as_it_is)(function, c, x.astype(dtype))
+        x = x.astype(dtype)
+        if quick and one_pass:
+            # The choice is made about the whole function: XLA makes scores and what is made of them in one pass over x.
+            forms = (partial(_witnessed, function, form) for form in (quick[0], c))
+            result, witness = lax.cond(quick[1], *forms, x)
+        else:
+            result, witness = _witnessed(function, c, x)
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
-        return result, ~jnp.isfinite(jnp.sum(witness)) if c.domain.shows else jnp.ones_like(witness, bool, shape=())
+        return result, ~jnp.isfinite(witness) if c.domain.shows else jnp.ones_like(witness, bool)
 
     def outside(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)
@@ -214,22 +231,15 @@ def _score_dense(
     return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros_like(suspect)), result)
 
 
-def _as_it_is(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
-    """The result, and its witness: what is not finite where a value of x is not. Itself, if there is no other."""
-    result = function(c, x)
+def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
+    """The result, and its witness: a sum that is not finite where a value of x is not."""
+    result, witness = _with_witness(function(c, x))
+    return result, jnp.sum(witness)
+
+
+def _with_witness(result: Any) -> tuple[Array, Array]:
+    """A result and what shows a bad value in it: itself, if there is nothing else."""
     return result if isinstance(result, tuple) else (result, result)
-
-
-def _in_quick_form(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
-    """The same by the quickest form of the classifier that is accurate.
-
-    The choice is made about the whole function: XLA makes scores and what is made of them in one pass over x.
-    """
-    forms = c.expanded() if hasattr(c, "expanded") else None
-    if forms is None:
-        return _as_it_is(function, c, x)
-    quick, accurate = forms
-    return lax.cond(accurate, lambda: _as_it_is(function, quick, x), lambda: _as_it_is(function, c, x))
 
 
 def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) -> tuple[Array, Array]:
@@ -241,11 +251,7 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
         lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
         lambda: jnp.zeros_like(bad, shape=x.shape[0]),
     )
-    return _spoil(_as_it_is(function, c, x)[0], in_row), bad
-
-
-def _prepared(c: Scorer, *, likelihood: bool) -> Any:
-    return _in_one_dtype(c).prepared(likelihood=likelihood)
+    return _spoil(_with_witness(function(c, x))[0], in_row), bad
 
 
 def _in_one_dtype(c: Scorer) -> Any:

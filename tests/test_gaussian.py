@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from registry import each_form
+from scipy.special import log_softmax
+from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits, load_wine
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.naive_bayes import GaussianNB
@@ -265,6 +267,29 @@ def test_a_class_far_away_costs_the_others_no_digits_in_float32(estimator):
     x = (np.random.default_rng(0).normal(size=(2000, 3)) + np.where(y == 0, 1e7, 0.0)[:, None]).astype(np.float32)
     single, double = (jg.fit(estimator, x.astype(dtype), y) for dtype in (np.float32, np.float64))
     np.testing.assert_allclose(covariances(single)[1:], covariances(double)[1:], rtol=1e-4, atol=1e-5)
+
+
+@each_form
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance, shared, traced):
+    """It is ten thousand deviations away: squares about a common point would lose ten nats."""
+    rng = np.random.default_rng(0)
+    mean = np.array([[0.0, 0.0, 0.0], [1.0, -1.0, 0.5], [8e3, 6e3, 0.0]])
+    y = np.arange(600) % 3
+    x = (mean[y] + rng.normal(size=(600, 3))).astype(np.float32)
+    c = jg.fit(jg.GDA(covariance, shared=shared), x, y)
+    sigma = np.broadcast_to(covariances(c), (3, 3, 3))
+    log_joint = [
+        multivariate_normal.logpdf(x.astype(np.float64), np.asarray(c.density.mean[k], np.float64), sigma[k])
+        for k in range(3)
+    ]
+    exact = log_softmax(np.stack(log_joint, axis=1) + np.asarray(c.log_prior, np.float64), axis=1)
+    ours = (jax.jit(jg.log_posterior) if traced else jg.log_posterior)(c, x)
+    assert ours.dtype == np.float32
+    likely = exact > -30
+    np.testing.assert_allclose(ours[likely], exact[likely], atol=2e-3)
+    clear = np.abs(np.diff(exact[:, :2], axis=1)[:, 0]) > 2e-3
+    np.testing.assert_array_equal(jg.predict(c, x)[clear], exact.argmax(axis=1)[clear])
 
 
 def test_float32_does_not_drift_over_thousands_of_merges():
