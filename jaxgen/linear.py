@@ -109,8 +109,8 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
     b_k = log p(y = k). Poisson: w_kj = log λ_kj, b_k = −Σ_j λ_kj + log p(y = k). For two classes θ = w_1 − w_0 is the θ
     of the logistic function in CS229 notes, section 4.1.3.
 
-    They are about the origin: where x or a mean is large, log odds are differences of large terms, as the posterior of c
-    itself is not.
+    They are about the origin: where x or a mean is large, log odds are differences of large terms. The posterior of c
+    itself is not made of such.
 
     Args:
         c: a classifier with a shared covariance, Bernoulli, multinomial, Poisson, or already linear.
