@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxgen import inputs
+from jaxgen.culprits import known
 from jaxgen.programs import merge_program
 from jaxgen.statistics import S
 
 if TYPE_CHECKING:
     from jax import Array
+
+# Of a float32 sum of many weights that are no whole numbers, of which the parts are summed in another order.
+_ROUNDING = 1e-3
 
 
 def merge(a: S, b: S) -> S:
@@ -44,7 +49,7 @@ def subtract(whole: S, part: S) -> S:
 
     Raises:
         TypeError: if the two are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ.
+        ValueError: if their numbers of classes or features differ, or a class weighs more in `part` than in `whole`.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -54,7 +59,9 @@ def subtract(whole: S, part: S) -> S:
         >>> rest.class_weight.value.tolist(), rest.feature_sum.value.tolist()
         ([1.0, 1.0], [[1.0, 1.0], [0.0, 1.0]])
     """
-    return _subtract_program(*_alike("subtract", whole, part))
+    whole, part = _alike("subtract", whole, part)
+    _check_contained(whole, part)
+    return _subtract_program(whole, part)
 
 
 def scale(statistics: S, factor: Array | float) -> S:
@@ -111,6 +118,20 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
                 "structure to the estimators."
             )
     return a, b
+
+
+def _check_contained(whole: Any, part: Any) -> None:
+    """Raise for a concrete part that is none, by more than the rounding of sums of weights."""
+    weights = known((whole.class_weight, part.class_weight))
+    if inputs.is_traced(weights):
+        return
+    ours, theirs = (weight.exact() for weight in weights)
+    if (more := theirs > (1 + _ROUNDING) * ours).any():
+        k = int(np.argmax(more))
+        raise ValueError(
+            f"whole must contain part; found class {k} of weight {ours[k]:g} in whole and {theirs[k]:g} in part. Give "
+            "first the statistics of all rows, then those of the rows to be taken away."
+        )
 
 
 def _kinds(a: Any, b: Any) -> list[str]:

@@ -151,22 +151,32 @@ class Mixed:
 
     def split(self, x: Array | PartialRows) -> list[tuple[Any, Any]]:
         """Each group's density and its columns of x."""
-        groups = map(np.array, self.columns)
+        groups = map(_indices, self.columns)
         parts = [x.take(group) if isinstance(x, PartialRows) else x[:, group] for group in groups]
         return list(zip(self.densities, parts, strict=True))
 
     def join(self, parts: list[Array]) -> Array:
         """The columns of all groups, each in its place."""
-        return jnp.concatenate(parts, axis=-1)[..., np.argsort(np.concatenate(self.columns))]
+        return jnp.concatenate(parts, axis=-1)[..., _places(self.columns)]
+
+
+def _indices(columns: Columns) -> np.ndarray:
+    """Of one width with and without JAX's x64 mode, which its indexing by NumPy's own integers mixes up."""
+    return np.array(columns, np.int32)
+
+
+def _places(columns: tuple[Columns, ...]) -> np.ndarray:
+    """Where each column is, when those of all groups stand side by side."""
+    return np.argsort(np.concatenate(columns)).astype(np.int32)
 
 
 @cache
 def domain_of(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Domain:
     """Each column's own; the same object for the same groups, as programs are kept by it."""
-    order, groups = np.argsort(np.concatenate(columns)), list(zip(domains, columns, strict=True))
+    order, groups = _places(columns), list(zip(domains, columns, strict=True))
 
     def contains(x: Any) -> Any:
-        tests = [domain.contains(x[..., np.array(group)]) for domain, group in groups]
+        tests = [domain.contains(x[..., _indices(group)]) for domain, group in groups]
         return (np if isinstance(x, np.ndarray) else jnp).concatenate(tests, axis=-1)[..., order]
 
     expected = "; ".join(f"{domain.expected} in columns {', '.join(map(str, group))}" for domain, group in groups)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier, generative
+from jaxgen.numerics import working_dtype
 from jaxgen.scoring import check_single
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def sample(
         c: a generative classifier of any family.
         n: how many; static under `jit`.
         y: the class of each, (n,); drawn from the prior without it.
-        total_count: m, the words of a document, one number or (n,); for the multinomial, which it must be given for.
+        total_count: m, the words of a document, one number or (n,), at most 2²⁴ in float32; for the multinomial, which
+            it must be given for.
 
     Returns:
         x in the dtype of the classifier, and y. Of a multinomial inside `jax.shard_map` only with `check_vma=False`,
@@ -61,7 +63,8 @@ def sample(
         inputs.check_whole("y", y, (n,), most=num_classes - 1)
     if total_count is not None:
         total_count = inputs.as_array("total_count", total_count)
-        inputs.check_whole("total_count", total_count, (n,) if total_count.ndim else ())
+        most = 2 ** (jnp.finfo(working_dtype(jax.tree.leaves(c.density)[0].dtype)).nmant + 1)
+        inputs.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
     return _sample_program(key, c, int(n), y, total_count)
 
 

@@ -110,6 +110,16 @@ def test_a_mixture_of_families_is_each_of_them():
     np.testing.assert_allclose(jg.log_posterior(jg.to_linear(c), x), jg.log_posterior(c, x), atol=1e-10)
 
 
+def test_a_mixture_of_families_is_fitted_in_float32_and_then_in_float64():
+    estimator = jg.MixedNB(((jg.PoissonNB(), (2, 0)), (jg.GaussianNB(), (1,))))
+    x = WORDS[:, :3].astype(float)
+    with jax.enable_x64(False):
+        single = jg.log_posterior(jg.fit(estimator, x, Y), x)
+    double = jg.log_posterior(jg.fit(estimator, x, Y), x)
+    assert (single.dtype, double.dtype) == (np.float32, np.float64)
+    np.testing.assert_allclose(single, double, atol=1e-4)
+
+
 def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
     one = jg.fit(jg.QDA(), WORDS[:, :3], Y)
     for columns in ((0, 1, 2), [0, 1, 2], np.arange(3), range(3)):

@@ -192,6 +192,14 @@ def test_statistics_spoilt_under_a_trace_say_so():
         jg.estimate(jg.QDA(), spoilt)
 
 
+def test_a_part_that_weighs_more_than_the_whole_is_refused():
+    whole, part = jg.LDA().statistics(X, Y), jg.LDA().statistics(X[Y == 0], Y[Y == 0], num_classes=int(Y.max()) + 1)
+    message = f"whole must contain part; found class 1 of weight 0 in whole and {np.sum(Y == 1)} in part"
+    with pytest.raises(ValueError, match=message):
+        jg.subtract(part, whole)
+    assert jg.subtract(whole, part).class_weight.value[0] == 0.0
+
+
 def test_statistics_of_two_dtypes_do_not_merge():
     with pytest.raises(ValueError, match="one dtype; found float32 and float64"):
         jg.merge(jg.LDA().statistics(X.astype(np.float32), Y), jg.LDA().statistics(X, Y))
