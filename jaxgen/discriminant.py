@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import domains, gaussian_posterior
+from jaxgen.block_moments import block_moments
 from jaxgen.conditional import expected
 from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
@@ -127,7 +128,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
-        return Moments.of(x, labels, full=self.covariance == "full", shared=self.shared)
+        return block_moments(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def naive(self) -> GDA:
         """The diagonal form of a full one, with a ridge in place of what else may keep a covariance regular."""

@@ -8,24 +8,16 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from jaxgen.labels import HardLabels
-from jaxgen.missing import PartialRows
 from jaxgen.numerics import derivative_alone, diagonals, matmul, safe_divide, with_diagonal
 from jaxgen.pytree import pytree
 from jaxgen.total import Total, observed_weight, weight_of_each
-
-# Rows of one class that are multiplied at a time, at least.
-_FEWEST_IN_CHUNK = 16
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
     from jaxtyping import Float
-
-    from jaxgen.labels import Labels
 
 
 @pytree
@@ -48,30 +40,6 @@ class Moments:
     mean: Total
     scatter: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
     feature_weight: Total | None = None
-
-    @classmethod
-    def of(cls, x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full: bool, shared: bool) -> Moments:
-        """The moments of a block of rows.
-
-        Args:
-            x: the block; of partial rows the diagonal of the scatter alone.
-            labels: its labels.
-            full: keep the whole scatter matrix, not its diagonal alone.
-            shared: keep one scatter, summed over the classes.
-        """
-        if isinstance(x, PartialRows):
-            class_weight, feature_weight = labels.class_sum(jnp.ones_like(x.values[:, 0])), labels.class_sum(x.mask)
-            pilot, rest, scatter = _soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
-            mean = Total.of(pilot).merge(Total.of(rest))
-            return cls(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
-        if full and not shared and isinstance(labels, HardLabels):
-            return _moments_by_class(x, labels)
-        class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
-        if isinstance(labels, HardLabels):
-            pilot, rest, scatter = _hard_moments(x, labels, class_weight, full=full, shared=shared)
-        else:
-            pilot, rest, scatter = _soft_moments(x, labels, class_weight, full=full, shared=shared)
-        return cls(Total.of(class_weight), Total.of(pilot).merge(Total.of(rest)), scatter)
 
     @property
     def weight(self) -> Total:
@@ -180,118 +148,6 @@ def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Arr
     if variance.shape[0] == 1:
         rounding = jnp.max(rounding, axis=0, keepdims=True)
     return jnp.where(variance <= rounding**2, 0.0, variance)
-
-
-def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
-    """Moments with a full scatter for each class: rows in the order of their classes, in chunks of one class each.
-
-    Every row is multiplied once, where a product for each class over all rows would multiply it K times.
-    """
-    n, d = x.shape
-    k = labels.num_classes
-    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little.
-    most = max(_FEWEST_IN_CHUNK, labels.tuning.class_fold_elements // d)
-    chunk = min(n, max(_FEWEST_IN_CHUNK, min(n // (8 * k), most)))
-    order, first_row = labels.by_class()
-    size = first_row[1:] - first_row[:-1]
-    chunks = (size + chunk - 1) // chunk
-    last_chunk = jnp.cumsum(chunks, dtype=jnp.int32)
-
-    def add(total: Moments, number: Array) -> tuple[Moments, None]:
-        label = jnp.minimum(jnp.searchsorted(last_chunk, number, side="right").astype(jnp.int32), k - 1)
-        offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
-        rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
-        weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
-        part = _moments_of_one_class(x.at[rows].get(mode="promise_in_bounds"), weight)
-        mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
-        put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
-        return jax.tree.map(put, total, mine.merge(part)), None
-
-    weight, mean = (Total.of(jnp.zeros_like(x, shape=shape)) for shape in ((k,), (k, d)))
-    nothing = Moments(weight, mean, jnp.zeros_like(x, shape=(k, d, d)))
-    number = -(-n // chunk) + min(k, n)
-    return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
-
-
-def _moments_of_one_class(x: Array, weight: Array) -> Moments:
-    total = jnp.sum(weight)
-    pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
-    residual = x - pilot[None]
-    rest = _mean(matmul(weight, residual), total)
-    mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
-    residual -= jnp.where(total > 0, rest, 0.0)[None]
-    return Moments(Total.of(total[None]), mean, _scatter(residual, weight, full=True)[None])
-
-
-def _hard_moments(
-    x: Array, labels: HardLabels, class_weight: Array, *, full: bool, shared: bool
-) -> tuple[Array, Array, Array]:
-    """A row of each class, the mean of what is left when it is taken away, and the scatter about both.
-
-    A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart.
-    What is taken away may be any point: it has no derivative.
-    """
-    present = class_weight[:, None] > 0
-    pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
-    residual = x - labels.expand(pilot)
-    rest = _mean(labels.class_sum(residual), class_weight[:, None])
-    residual -= labels.expand(jnp.where(present, rest, 0.0))
-    if not shared:
-        return pilot, rest, labels.class_sum(residual**2)
-    if full and labels.weight is None:  # zeros for absent rows are then all that there is to multiply by
-        residual = residual * labels.row_weight[:, None]
-        return pilot, rest, matmul(residual.T, residual)[None]
-    return pilot, rest, _scatter(residual, labels.row_weight, full=full)[None]
-
-
-def _soft_moments(
-    x: Array, labels: Labels, weight: Array, observed: Array | None = None, *, full: bool, shared: bool
-) -> tuple[Array, Array, Array]:
-    """The same where rows are shared by classes: a pass for each class, about its own mean.
-
-    Args:
-        x: the rows, zero where they were not observed.
-        labels: whose they are.
-        weight: of each class, (K,), or of the observed features of each, (K, d).
-        observed: where not all were.
-        full: as for `Moments.of`.
-        shared: as for `Moments.of`.
-    """
-    weight = weight if observed is not None else weight[:, None]
-    first = _mean(labels.class_sum(x), weight)
-    pilot = jnp.where(weight == 0, 0.0, first)
-
-    def keep(residual: Array) -> Array:
-        return residual if observed is None else jnp.where(observed, residual, 0.0)
-
-    def one_class(k: Array) -> tuple[Array, Array]:
-        responsibility = labels.responsibility(k)
-        residual = keep(x - pilot[k][None])
-        correction = safe_divide(matmul(responsibility, residual), weight[k])
-        return correction, _scatter(keep(residual - correction[None]), responsibility, full=full)
-
-    if not shared:
-        return first, *lax.map(one_class, jnp.arange(labels.num_classes))
-
-    def add(total: Array, k: Array) -> tuple[Array, Array]:
-        correction, scatter = one_class(k)
-        return total + scatter, correction
-
-    correction, start = one_class(jnp.asarray(0))
-    total, rest = lax.scan(add, start, jnp.arange(1, labels.num_classes))
-    return first, jnp.concatenate([correction[None], rest]), total[None]
-
-
-def _mean(total: Array, weight: Array) -> Array:
-    """A sum by its weight; the sum itself, which is zero, of what weighs nothing."""
-    return total / jnp.where(weight == 0, 1.0, weight)
-
-
-def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
-    if full:
-        return matmul((weight[:, None] * residual).T, residual)
-    return matmul(weight, residual**2)
 
 
 def _where(condition: Array, total: Total, otherwise: Total) -> Total:
