@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxgen.density import D, Marginal
+from jaxgen.density import D, Marginal, prepared, quick_form, trait
 from jaxgen.numerics import log_sum_exp, nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
 from jaxgen.scoring import score
@@ -68,7 +68,7 @@ class Classifier(NamedTuple, Generic[D]):
     @property
     def takes_sparse(self) -> bool:
         """Whether x may be sparse."""
-        return getattr(self.density, "takes_sparse", False)
+        return trait(self.density, "takes_sparse")
 
     @property
     def in_two_steps(self) -> bool:
@@ -78,18 +78,21 @@ class Classifier(NamedTuple, Generic[D]):
     @property
     def in_one_pass(self) -> bool:
         """Whether the scores are products of x, which are made in one pass."""
-        return getattr(self.density, "in_one_pass", False)
+        return trait(self.density, "in_one_pass")
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes, where it takes more than its features and classes."""
+        return trait(self.density, "score_width")
 
     def quick_form(self, *, likelihood: bool) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
         """The same classifier in a quicker form, of one that is prepared, and whether that is accurate."""
-        form = getattr(self.density, "quick_form", None)
-        found = None if form is None else form(likelihood=likelihood)
+        found = quick_form(self.density, likelihood=likelihood)
         return None if found is None else (self._replace(density=found[0]), found[1])
 
     def prepared(self, *, likelihood: bool) -> Classifier[Any]:
         """The same classifier, with what scoring needs of it computed once for all rows."""
-        ready = getattr(self.density, "prepared", None)
-        return self if ready is None else self._replace(density=ready(likelihood=likelihood))
+        return self._replace(density=prepared(self.density, likelihood=likelihood))
 
     def projection(self, x: CompressedRows, *, likelihood: bool) -> Projection:
         """The classifier in two steps, for these sparse rows."""

@@ -54,6 +54,31 @@ class Density(Protocol):
 
 D = TypeVar("D", bound=Density, covariant=True)
 
+# What a density or a classifier may say of itself, and what goes for one that does not.
+_UNSAID: dict[str, Any] = {
+    "takes_sparse": False,
+    "in_two_steps": False,
+    "in_one_pass": False,
+    "needs_total_count": False,
+    "score_width": 0,
+    "marginal_width": 0,
+}
+
+
+def trait(density: Any, name: str) -> Any:
+    """What a density says of itself, or what goes for one that does not."""
+    return getattr(density, name, _UNSAID[name])
+
+
+def prepared(density: Any, *, likelihood: bool) -> Any:
+    """The density with what all rows need computed once; itself, where there is nothing of that kind."""
+    return density.prepared(likelihood=likelihood) if hasattr(density, "prepared") else density
+
+
+def quick_form(density: Any, *, likelihood: bool) -> tuple[Any, Array] | None:
+    """A quicker form of a prepared density and whether it is accurate, where it has one."""
+    return density.quick_form(likelihood=likelihood) if hasattr(density, "quick_form") else None
+
 
 def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:
     """log p(x_observed | k) up to a term common to all classes: the density's own, where it has such."""
@@ -64,7 +89,7 @@ def conditional_mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"
     """E[x | x_observed, k]: the density's own, or its mean where features are independent."""
     if hasattr(density, "conditional_mean"):
         return density.conditional_mean(x)
-    if getattr(density, "needs_total_count", False) or not hasattr(density, "mean"):
+    if trait(density, "needs_total_count") or not hasattr(density, "mean"):
         raise TypeError(
             f"impute knows no mean of a missing feature of {type(density).__name__}: a category is no number, and "
             "missing words have no known total. Categories are drawn with key=; PoissonNB models each count by itself."
@@ -76,7 +101,7 @@ def conditional_sample(density: Any, key: Array, x: PartialRows, y: Int[Array, "
     """A draw of x given x_observed and the classes y, in the same way; what was observed is not to be looked at."""
     if hasattr(density, "conditional_sample"):
         return density.conditional_sample(key, x, y)
-    if getattr(density, "needs_total_count", False):
+    if trait(density, "needs_total_count"):
         raise TypeError(
             f"impute cannot draw a missing feature of {type(density).__name__}: missing words have no known total. "
             "PoissonNB models each count by itself."
@@ -102,7 +127,7 @@ class Marginal(NamedTuple):
     @property
     def score_width(self) -> int:
         """Elements that a row takes, where it takes more than its features and classes."""
-        return getattr(self.density, "marginal_width", 0)
+        return trait(self.density, "marginal_width")
 
     def log_likelihood(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | y = k), in nats."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxgen import blocks, inputs, platform
 from jaxgen.classify import Classifier, generative, log_joint
-from jaxgen.density import conditional_mean, conditional_sample
+from jaxgen.density import conditional_mean, conditional_sample, trait
 from jaxgen.missing import PartialRows
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:
-        width = max(joint.shape[1] * rows.shape[1], getattr(density, "marginal_width", 0))
+        width = max(joint.shape[1] * rows.shape[1], trait(density, "marginal_width"))
         return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.density import conditional_mean, conditional_sample, marginal_scores
+from jaxgen.density import conditional_mean, conditional_sample, marginal_scores, prepared, trait
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.pytree import STATIC, pytree
@@ -94,11 +94,7 @@ class Mixed:
 
     def prepared(self, *, likelihood: bool) -> Mixed:
         """The same density with every group's ready for many rows."""
-        ready = (
-            density.prepared(likelihood=likelihood) if hasattr(density, "prepared") else density
-            for density in self.densities
-        )
-        return Mixed(tuple(ready), self.columns)
+        return Mixed(tuple(prepared(density, likelihood=likelihood) for density in self.densities), self.columns)
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -115,7 +111,7 @@ class Mixed:
     @property
     def marginal_width(self) -> int:
         """What the widest group needs."""
-        return max(getattr(density, "marginal_width", 0) for density in self.densities)
+        return max(trait(density, "marginal_width") for density in self.densities)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
@@ -124,7 +120,7 @@ class Mixed:
     @property
     def needs_total_count(self) -> bool:
         """Whether one of the groups does."""
-        return any(getattr(density, "needs_total_count", False) for density in self.densities)
+        return any(trait(density, "needs_total_count") for density in self.densities)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"] | None = None) -> Array:
         """One draw from the density of each class in y."""

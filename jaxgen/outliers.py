@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxgen import domains
 from jaxgen.classify import Classifier, generative
-from jaxgen.density import Marginal
+from jaxgen.density import Marginal, trait
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
 from jaxgen.numerics import diagonals
@@ -147,7 +147,7 @@ class _Difference(NamedTuple):
     @property
     def score_width(self) -> int:
         """Elements that a row takes."""
-        return getattr(self.density, "score_width", 0)
+        return trait(self.density, "score_width")
 
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The difference, of either sign."""

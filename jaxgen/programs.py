@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxgen import blocks, domains, platform
 from jaxgen.classify import Classifier, log_prior
+from jaxgen.density import trait
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
@@ -63,7 +64,7 @@ def statistics_program(
         if isinstance(x, SparseRows):
             entries = x.reading(tuning.window).inside()
             return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
-        width = max(x.shape[1], labels.num_classes, getattr(given, "marginal_width", 0))
+        width = max(x.shape[1], labels.num_classes, trait(given, "marginal_width"))
         rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
         default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
         block = min(block_size or (rows if given is not None else default), _MOST_ROWS)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from jaxgen import inputs
 from jaxgen.classify import Classifier, generative
+from jaxgen.density import trait
 from jaxgen.numerics import working_dtype
 from jaxgen.scoring import check_single
 
@@ -51,7 +52,7 @@ def sample(
     c = generative(c, "sample")
     check_single(c)
     n = inputs.check_integer("n", n)
-    needs_total = getattr(c.density, "needs_total_count", False)
+    needs_total = trait(c.density, "needs_total_count")
     if (total_count is not None) != needs_total:
         raise ValueError(
             "total_count must be given for the multinomial, and for no other family; found "

@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
+from jaxgen.density import quick_form, trait
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -86,7 +87,7 @@ def score(
     tuning, place = platform.tuning_of(c, x), platform.platform_of(c, x)
     if place is None or tuning is None:
         return _traced_program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)[0]
-    in_two_steps = place == "cpu" and tuning.sparse == "scipy" and getattr(c, "in_two_steps", False)
+    in_two_steps = place == "cpu" and tuning.sparse == "scipy" and trait(c, "in_two_steps")
     if isinstance(x, CompressedRows) and in_two_steps:
         result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
     else:
@@ -167,8 +168,7 @@ def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
 def _forms(c: Scorer, *, likelihood: bool) -> tuple[Any, tuple[Any, Array] | None]:
     """The classifier prepared; and its quick form with whether that is accurate, where it has one."""
     ready = _in_one_dtype(c).prepared(likelihood=likelihood)
-    form = getattr(ready, "quick_form", None)
-    return ready, None if form is None else form(likelihood=likelihood)
+    return ready, quick_form(ready, likelihood=likelihood)
 
 
 def _score_any(
@@ -189,7 +189,7 @@ def _score_any(
 
 def _in_one_pass(c: Any, x: Any) -> bool:
     """Whether the scores of rows are products of what x holds."""
-    return getattr(c, "in_one_pass", False) and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
+    return trait(c, "in_one_pass") and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
 
 
 def _score_dense(
@@ -201,10 +201,9 @@ def _score_dense(
     num_scores = x.shape[0] * c.class_shape[0]
     one_pass = x.size <= tuning.product_elements and num_scores <= max(x.size, tuning.score_elements)
     one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
-    width = getattr(getattr(c, "density", c), "score_width", 0)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
-    block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
+    block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], trait(c, "score_width")), fewest=fewest)
     in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:
