@@ -96,11 +96,8 @@ class DiagonalGaussian(NamedTuple):
         return lax.map(one_class, (self.mean, scale)).T, matmul(x.mask, jnp.log(scale).T)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """Linear where the scale is shared and the classes are not too far apart: one matrix product."""
-        if self.scale.shape[0] > 1:
-            return self.log_likelihood(x)
-        linear = LinearGaussian.of(self)
-        return lax.cond(linear.accurate, linear.scores, lambda x: -0.5 * self.squared_distances(x), x)
+        """Linear where the scale is shared: one matrix product, but for classes that are far apart."""
+        return LinearGaussian.of(self).all_scores(x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + σ_k z."""
@@ -112,9 +109,9 @@ class DiagonalGaussian(NamedTuple):
         return LinearGaussian.of(self).linear() if self.scale.shape[0] == 1 else None
 
     def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
-        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
+        """L⁻¹(μ_k − c) and Σ⁻¹(μ_k − c), both (K, d), for a shared Σ = LLᵀ."""
         white = (self.mean - center[None]) / self.scale
-        return white / self.scale, -0.5 * jnp.sum(white**2, axis=-1)
+        return white, white / self.scale
 
 
 class ExpandedGaussian(NamedTuple):

@@ -33,7 +33,7 @@ class SharedCovariance(Protocol):
         ...
 
     def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
-        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,)."""
+        """L⁻¹(μ_k − c) and Σ⁻¹(μ_k − c), both (K, d), where Σ = LLᵀ."""
         ...
 
 
@@ -44,11 +44,15 @@ class LinearGaussian(NamedTuple):
         center: c, (d,).
         weights: Σ⁻¹(μ_k − c), (K, d).
         constant: −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), (K,).
+        mean: μ, (K, d).
+        white: L⁻¹(μ_k − c), (K, d).
     """
 
     center: Float[Array, " d"]
     weights: Float[Array, "classes d"]
     constant: Float[Array, " classes"]
+    mean: Float[Array, "classes d"]
+    white: Float[Array, "classes d"]
 
     domain = domains.FINITE
     in_one_pass = True
@@ -62,7 +66,8 @@ class LinearGaussian(NamedTuple):
     def of(cls, density: SharedCovariance) -> LinearGaussian:
         """The linear scores of a density."""
         center = jnp.mean(density.mean, axis=0)
-        return cls(center, *density.discriminant(center))
+        white, weights = density.discriminant(center)
+        return cls(center, weights, -0.5 * jnp.sum(white**2, axis=-1), density.mean, white)
 
     @property
     def accurate(self) -> Bool[Array, ""]:
@@ -74,6 +79,26 @@ class LinearGaussian(NamedTuple):
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return matmul(x - self.center[None], self.weights.T) + self.constant[None]
+
+    def scores_by_nearest(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The same about the mean that is nearest to each row, for means that are far apart.
+
+        Only differences from that mean are multiplied, so that a class far away costs the others no digits; and no
+        square of the distance of a row from all of them, which is common to the classes.
+        """
+        nearest = jnp.argmax(self.scores(x), axis=-1)
+
+        def about(scores: Array, k: Array) -> tuple[Array, None]:
+            weights, white = self.weights - self.weights[k][None], self.white - self.white[k][None]
+            mine = matmul(x - self.mean[k][None], weights.T) - 0.5 * jnp.sum(white**2, axis=-1)[None]
+            return jnp.where((nearest == k)[:, None], mine, scores), None
+
+        nothing = jnp.full_like(x, jnp.nan, shape=(x.shape[0], self.mean.shape[0]))
+        return lax.scan(about, nothing, jnp.arange(self.mean.shape[0], dtype=nearest.dtype))[0]
+
+    def all_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The scores in the form that is accurate."""
+        return lax.cond(self.accurate, self.scores, self.scores_by_nearest, x)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]]:
         """Weights and constants of the scores of x."""

@@ -120,10 +120,10 @@ class Gaussian(NamedTuple):
         return LinearGaussian.of(self).linear() if self.cholesky.shape[0] == 1 else None
 
     def discriminant(self, center: Float[Array, " d"]) -> tuple[Array, Array]:
-        """Σ⁻¹(μ_k − c), shape (K, d), and −½ (μ_k − c)ᵀΣ⁻¹(μ_k − c), shape (K,), for a shared Σ."""
+        """L⁻¹(μ_k − c) and Σ⁻¹(μ_k − c), both (K, d), for a shared Σ = LLᵀ."""
         whitening = inverse_factor(self.cholesky)[0]
         white = matmul(self.mean - center[None], whitening.T)
-        return matmul(white, whitening), -0.5 * jnp.sum(white**2, axis=-1)
+        return white, matmul(white, whitening)
 
 
 def whole(density: Any) -> Gaussian:
@@ -175,10 +175,10 @@ class WhitenedGaussian(NamedTuple):
         return self.num_features * self.whitening.shape[0]
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """Linear where the covariance is shared and the classes are not too far apart: one matrix product."""
+        """Linear where the covariance is shared: one matrix product, but for classes that are far apart."""
         if self.linear is None:
             return self.log_likelihood(x)
-        return lax.cond(self.linear.accurate, self.linear.scores, lambda x: -0.5 * self.squared_distances(x), x)
+        return self.linear.all_scores(x)
 
     def quick_form(self, *, likelihood: bool) -> tuple[LinearGaussian | CentredGaussian, Bool[Array, ""]] | None:
         """The linear scores of a shared covariance, or the distances of all classes at once."""

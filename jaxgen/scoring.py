@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from operator import is_
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,21 @@ if TYPE_CHECKING:
 
     from jaxgen.domains import Domain
     from jaxgen.platform import Tuning
+
+
+# Numbers in a classifier of which the prepared form is kept.
+_SMALL = 2**18
+
+
+class _Latest(NamedTuple):
+    """The classifier that was prepared last, by its structure and its arrays, and what became of it."""
+
+    of: Any = None
+    leaves: Any = ()
+    form: Any = None
+
+
+_latest = _Latest()
 
 
 class Scorer(Protocol):
@@ -84,21 +100,38 @@ def score(
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     check_single(c)
-    tuning, place = platform.tuning_of(c, x), platform.platform_of(c, x)
+    place = platform.platform_of(c, x)
+    tuning = platform.tuning_on(place)
+    in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and trait(c, "in_two_steps")
+    rows = x if in_two_steps or not isinstance(x, CompressedRows) else x.whole()
     if place is None or tuning is None:
-        return _traced_program(function, c, x.whole() if isinstance(x, CompressedRows) else x, tuning, likelihood)[0]
-    in_two_steps = place == "cpu" and tuning.sparse == "scipy" and trait(c, "in_two_steps")
-    if isinstance(x, CompressedRows) and in_two_steps:
-        result, bad = _score_compressed(function, c, x, tuning, likelihood=likelihood)
+        result, bad = _traced_program(function, c, rows, tuning, likelihood)
+    elif isinstance(rows, CompressedRows):
+        result, bad = _score_compressed(function, c, rows, tuning, likelihood=likelihood)
     else:
-        rows = x.whole() if isinstance(x, CompressedRows) else x
-        form, accurate = _quick_program(c, likelihood)
-        result, bad = _score_rows(function, form, rows, tuning)
-        if accurate is not None and not accurate:  # looked at behind the scores, for which nothing waited
-            result, bad = _score_rows(function, _prepare_program(c, likelihood), rows, tuning)
-    if bad:
+        result, bad = _score_rows(function, _ready(c, likelihood=likelihood), rows, tuning)
+    if not inputs.is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     return result
+
+
+def _ready(c: Scorer, *, likelihood: bool) -> Any:
+    """The classifier in the form in which rows are scored: the quick one, where it is accurate, is compiled alone.
+
+    That of the latest small classifier is kept for the next call with the same arrays of JAX, which never change: to
+    score one row after the other, it is prepared once.
+    """
+    global _latest
+    leaves, structure = jax.tree.flatten(c)
+    mine = (structure, likelihood, getattr(jax.config, "jax_enable_x64", None))
+    if mine == _latest.of and all(map(is_, leaves, _latest.leaves)):
+        return _latest.form
+    form, accurate = _quick_program(c, likelihood)
+    if accurate is not None and not accurate:
+        form = _prepare_program(c, likelihood)
+    if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
+        _latest = _Latest(mine, leaves, form)
+    return form
 
 
 def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Any, Any]:

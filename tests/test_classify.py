@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from registry import stats
 
 import jaxgen as jg
@@ -68,6 +69,32 @@ def test_an_impossible_class_has_finite_gradients_elsewhere():
     np.testing.assert_array_equal(gradient, 0.0)
     np.testing.assert_array_equal(second, 0.0)
     assert np.isfinite(jax.grad(lambda x: jg.log_evidence(never, x))(jnp.ones(2))).all()
+
+
+@pytest.mark.every_platform
+def test_verbs_on_known_arguments_inside_jit():
+    x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 2
+    words = scipy.sparse.csr_array(np.abs(x).round())
+    for estimator, rows in ((jg.LDA(), x), (jg.QDA(), x), (jg.LogisticRegression(), x), (jg.MultinomialNB(), words)):
+        c = jg.fit(estimator, rows, y)
+        inside = jax.jit(lambda number, c=c, rows=rows: number + jg.log_posterior(c, rows))(1.0)
+        np.testing.assert_allclose(inside, 1.0 + jg.log_posterior(c, rows), rtol=1e-10)
+        assert jax.eval_shape(lambda c=c, rows=rows: jg.predict(c, rows)).shape == (30,)
+
+
+def test_the_latest_classifier_that_was_prepared_is_forgotten_for_another():
+    x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 2
+    c = jg.fit(jg.LDA(), x, y)
+    other = c._replace(log_prior=c.log_prior[::-1] + jnp.array([0.0, 1.0]))
+    for _ in range(2):
+        for each in (c, other):
+            exact = jg.log_joint(each, x)
+            np.testing.assert_allclose(jg.log_posterior(each, x), exact - np.logaddexp.reduce(exact, axis=1)[:, None])
+    mean = np.asarray(c.density.mean).copy()
+    mutable = c._replace(density=c.density._replace(mean=mean))
+    before = jg.predict(mutable, x)
+    mean[:] = mean[::-1].copy()
+    assert (jg.predict(mutable, x) != before).any()
 
 
 def test_gradient_of_the_evidence_is_the_score_function():

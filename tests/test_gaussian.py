@@ -292,6 +292,25 @@ def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance
     np.testing.assert_array_equal(jg.predict(c, x)[clear], exact.argmax(axis=1)[clear])
 
 
+@pytest.mark.parametrize("distance", [10.0, 110.0, 10_000.0])
+@pytest.mark.parametrize("traced", [False, True])
+def test_a_row_far_from_all_classes_is_told_apart_in_float32(distance, traced):
+    """Its squared distance, common to the classes, would drown what tells them apart."""
+    mean = np.zeros((3, 5), np.float32)
+    mean[1, 0], mean[2, 1] = 1.0, distance
+    x = np.random.default_rng(0).normal(size=(300, 5)).astype(np.float32)
+    x[:, 2] += 1000 * distance
+    two = x[:, None, :2].astype(np.float64) - mean[:, :2]  # features, in which alone the means differ
+    exact = log_softmax(-0.5 * np.sum(two**2, axis=-1), axis=1)
+    verb = jax.jit(jg.log_posterior) if traced else jg.log_posterior
+    for density in (
+        jg.Gaussian(mean, np.eye(5, dtype=np.float32)[None]),
+        jg.DiagonalGaussian(mean, np.ones_like(mean[:1])),
+    ):
+        ours = verb(jg.Classifier(np.zeros(3, np.float32), density), x)
+        np.testing.assert_allclose(ours[:, :2], exact[:, :2], atol=1e-4)
+
+
 def test_float32_does_not_drift_over_thousands_of_merges():
     x = (np.random.default_rng(0).normal(size=(20_000, 2)) + 1e5).astype(np.float32)
     y = np.zeros(20_000, int)

@@ -200,6 +200,14 @@ def test_a_part_that_weighs_more_than_the_whole_is_refused():
     assert jg.subtract(whole, part).class_weight.value[0] == 0.0
 
 
+def test_a_part_may_weigh_what_was_cleared_away_as_rounding():
+    shares = [np.tile(np.array([1 - small, small]), (len(X), 1)) for small in (1e-5, 1 - 1e-15)]
+    first, second = (jg.GaussianNB().statistics(X, share) for share in shares)
+    rest = jg.subtract(jg.merge(first, second), first)
+    assert rest.class_weight.value[0] == 0.0
+    assert jg.subtract(rest, second).class_weight.value[0] == 0.0
+
+
 def test_statistics_of_two_dtypes_do_not_merge():
     with pytest.raises(ValueError, match="one dtype; found float32 and float64"):
         jg.merge(jg.LDA().statistics(X.astype(np.float32), Y), jg.LDA().statistics(X, Y))
@@ -273,6 +281,12 @@ BAD_UNDER_GRAD = {
         "NormalInverseWishart.scale must be positive; found -1.0",
     ),
 }
+
+
+def test_rows_are_checked_where_only_the_classifier_is_differentiated():
+    spoilt = np.where(X == X[3, 1], np.nan, X)
+    with pytest.raises(ValueError, match="found nan at row 3, column 1"):
+        jax.grad(lambda c: jnp.sum(jg.log_posterior(c, spoilt)))(jg.fit(jg.LDA(), X, Y))
 
 
 @pytest.mark.parametrize(("attempt", "message"), BAD_UNDER_GRAD.values(), ids=BAD_UNDER_GRAD)
