@@ -57,11 +57,6 @@ class LinearGaussian(NamedTuple):
     domain = domains.FINITE
     in_one_pass = True
 
-    @property
-    def num_features(self) -> int:
-        """d."""
-        return self.center.shape[0]
-
     @classmethod
     def of(cls, density: SharedCovariance) -> LinearGaussian:
         """The linear scores of a density."""
@@ -71,7 +66,7 @@ class LinearGaussian(NamedTuple):
 
     @property
     def accurate(self) -> Bool[Array, ""]:
-        """Whether they are right to about a ten-thousandth of a nat: to the rounding of the largest square, D²·eps."""
+        """Whether the largest square rounds by no more than half a thousandth of a nat, or 16 eps for each feature."""
         d = self.center.shape[0]
         most = jnp.maximum(_NEAR * d, _ROUNDING / jnp.finfo(self.constant.dtype).eps)
         return jnp.all(-2 * self.constant <= most)

@@ -211,6 +211,7 @@ def _score_any(
     tuning: Tuning | None,
     quick: tuple[Any, Array] | None = None,
 ) -> tuple[Any, Array]:
+    """The answer for rows in any form: sparse, one alone, with features that were not observed, or dense."""
     c, x, quick = varying_alike(c, x, quick)
     if isinstance(x, SparseRows):
         score = partial(_score_sparse, function)
