@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
-from jaxgen.numerics import drop_impossible, matmul
+from jaxgen.numerics import drop_impossible, matmul, shortcut
 from jaxgen.projections import ProjectedDensity, Projection
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows, product, row_sum
@@ -119,10 +119,10 @@ class Affine(NamedTuple):
 
     def _unless_impossible(self, total: Array, impossible: Callable[[], Array]) -> Array:
         """The scores; −∞ where an event is impossible: `0 · −∞` is NaN, yet what did not happen costs nothing."""
-        happened = lax.cond(
-            self.may_be_impossible,
-            lambda: lax.stop_gradient(impossible()) > 0,
+        happened = shortcut(
+            ~self.may_be_impossible,
             lambda: jnp.zeros_like(total, bool),
+            lambda: lax.stop_gradient(impossible()) > 0,
         )
         return jnp.where(happened, -jnp.inf, total)
 
@@ -238,8 +238,8 @@ def _impossible(log_probability: Array) -> Array:
 def _sum_of_possible(log_probability: Float[Array, "classes d"]) -> tuple[Array, Array]:
     """The sum of what is not −∞, by class, and how many are: in a plain sum, which is the quickest, these show."""
     total = jnp.sum(log_probability, axis=-1)
-    return lax.cond(
-        jnp.any(jnp.isneginf(total)),
-        lambda: (jnp.sum(drop_impossible(log_probability), axis=-1), jnp.sum(_impossible(log_probability), axis=-1)),
+    return shortcut(
+        ~jnp.any(jnp.isneginf(total)),
         lambda: (total, jnp.zeros_like(total)),
+        lambda: (jnp.sum(drop_impossible(log_probability), axis=-1), jnp.sum(_impossible(log_probability), axis=-1)),
     )

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxgen import blocks, class_tables, inputs
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import nonnegative_table, working_dtype
+from jaxgen.numerics import nonnegative_table, shortcut, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
@@ -178,4 +177,4 @@ def _exact_sum(x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Total:
             parts.append(Total.of(2.0**first * sum_of(digit)))
         return reduce(Total.merge, parts)
 
-    return lax.cond(jnp.any(total >= 2.0**significand), apart, lambda: Total.of(total))
+    return shortcut(jnp.all(total < 2.0**significand), lambda: Total.of(total), apart)

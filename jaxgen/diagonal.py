@@ -13,7 +13,7 @@ from jax import lax
 
 from jaxgen import domains
 from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
-from jaxgen.numerics import matmul
+from jaxgen.numerics import matmul, shortcut
 
 if TYPE_CHECKING:
     from jax import Array
@@ -65,7 +65,7 @@ class DiagonalGaussian(NamedTuple):
         def one_by_one() -> Array:
             return -0.5 * self.squared_distances(x) - log_scale[None] - 0.5 * self.num_features * LOG_2PI
 
-        return lax.cond(accurate, lambda: expanded.log_likelihood(x), one_by_one)
+        return shortcut(accurate, lambda: expanded.log_likelihood(x), one_by_one)
 
     def _expanded(self) -> tuple[ExpandedGaussian, Bool[Array, ""]]:
         precision = 1 / jnp.broadcast_to(self.scale, self.mean.shape)

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import domains
-from jaxgen.numerics import matmul
+from jaxgen.numerics import matmul, shortcut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,7 +93,7 @@ class LinearGaussian(NamedTuple):
 
     def all_scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The scores in the form that is accurate."""
-        return lax.cond(self.accurate, self.scores, self.scores_by_nearest, x)
+        return shortcut(self.accurate, self.scores, self.scores_by_nearest, x)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]]:
         """Weights and constants of the scores of x."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
+from jaxgen.numerics import shortcut
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -101,5 +101,5 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
     valid = x.within(domain.contains)
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
         return x, labels, valid
-    values, valid = lax.cond(valid, lambda: (x.values, valid), blank)
+    values, valid = shortcut(valid, lambda: (x.values, valid), blank)
     return dataclasses.replace(x, values=values), labels, valid

@@ -15,7 +15,7 @@ from jaxgen import domains
 from jaxgen.conditional import drawn, residuals
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
-from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul
+from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul, shortcut
 
 if TYPE_CHECKING:
     from jax import Array
@@ -164,7 +164,7 @@ class WhitenedGaussian(NamedTuple):
             def one_by_one(x: Array) -> Array:
                 return squared_distances(x, self.mean, lambda residual, w: matmul(residual, w.T), self.whitening)
 
-            return lax.cond(near, centred.squared_distances, one_by_one, x)
+            return shortcut(near, centred.squared_distances, one_by_one, x)
         # Both are centred before they are whitened, so that a large common mean costs no digits.
         rotated, means = (matmul(a - self.center[None], self.whitening[0].T) for a in (x, self.mean))
         return squared_distances(rotated, means, lambda residual: residual)

@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from jaxgen import culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, varying_alike, working_dtype
+from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.softmax import Frame, Problem, as_shares
 
@@ -224,8 +224,9 @@ def _train_program(
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:
-        escapes = lax.cond(is_free, _escapes, lambda *_: jnp.zeros_like(found.value, bool), problem, solution)
-        separable = (found.value < low_enough) | escapes
+        never = jnp.zeros_like(found.value, bool)
+        escapes = shortcut(~is_free, lambda *_: never, _escapes, problem, solution)
+        separable = (found.value < low_enough) | (is_free & escapes)
     # A bad value or weight, squares that overflow and a negative l2 make the gradient NaN.
     poison = jnp.where(jnp.isfinite(found.norm), 1.0, jnp.nan)
     report = Report((found.norm <= tolerance) & ~separable, found.steps, found.norm, separable)

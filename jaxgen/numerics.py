@@ -49,6 +49,25 @@ def varying_alike(*trees: Any) -> tuple[Any, ...]:
     return jax.tree.map(lambda leaf: jnp.where(never, leaf, leaf), trees)
 
 
+def shortcut(holds: Bool[Array, ""], short: Callable[..., Any], whole: Callable[..., Any], *operands: Any) -> Any:
+    """`short(*operands)` where `holds`, else `whole(*operands)`, which is right in either case.
+
+    Of a stack under `jax.vmap` all take the short way or none does: were each to have its own, both would be computed.
+    """
+    return lax.cond(_all_of_stack(lax.stop_gradient(holds)), short, whole, *operands)
+
+
+@jax.custom_batching.custom_vmap
+def _all_of_stack(holds: Bool[Array, ""]) -> Bool[Array, ""]:
+    return holds
+
+
+@_all_of_stack.def_vmap
+def _all_of_stack_vmap(axis_size: int, batched: list[bool], holds: Bool[Array, " stack"]) -> tuple[Array, bool]:
+    del axis_size, batched
+    return _all_of_stack(jnp.all(holds, axis=0)), False
+
+
 def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:
     """`numerator / denominator`, and `otherwise` where the denominator is zero, with finite gradients in both cases."""
     zero = denominator == 0

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import quick_form, trait
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import varying_alike, working_dtype
+from jaxgen.numerics import shortcut, varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -245,7 +244,7 @@ def _score_dense(
         if quick and one_pass:
             # The choice is made about the whole function: XLA makes scores and what is made of them in one pass over x.
             forms = (partial(_witnessed, function, form) for form in (quick[0], c))
-            result, witness = lax.cond(quick[1], *forms, x)
+            result, witness = shortcut(quick[1], *forms, x)
         else:
             result, witness = _witnessed(function, c, x)
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
@@ -261,7 +260,7 @@ def _score_dense(
         return _spoil(result, bad), suspect & any_bad
 
     result, suspect = in_blocks(block)
-    return lax.cond(suspect, spoil, lambda result: (result, jnp.zeros_like(suspect)), result)
+    return shortcut(~suspect, lambda result: (result, jnp.zeros_like(suspect)), spoil, result)
 
 
 def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
@@ -279,10 +278,10 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
     x = x.astype(_dtype(c))
     x = x if c.domain.adds else x.summed()
     bad = ~x.within(c.domain.contains)
-    in_row = lax.cond(
-        bad,
-        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
+    in_row = shortcut(
+        ~bad,
         lambda: jnp.zeros_like(bad, shape=x.shape[0]),
+        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
     )
     return _spoil(_with_witness(function(c, x))[0], in_row), bad
 

@@ -270,9 +270,12 @@ def test_a_class_far_away_costs_the_others_no_digits_in_float32(estimator):
 
 
 @each_form
-@pytest.mark.parametrize("traced", [False, True])
-def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance, shared, traced):
-    """It is ten thousand deviations away: squares about a common point would lose ten nats."""
+@pytest.mark.parametrize("way", ["eager", "traced", "stacked"])
+def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance, shared, way):
+    """It is ten thousand deviations away: squares about a common point would lose ten nats.
+
+    So they would in a stack with a classifier whose classes are near, of which alone they would be good enough.
+    """
     rng = np.random.default_rng(0)
     mean = np.array([[0.0, 0.0, 0.0], [1.0, -1.0, 0.5], [8e3, 6e3, 0.0]])
     y = np.arange(600) % 3
@@ -284,7 +287,14 @@ def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance
         for k in range(3)
     ]
     exact = log_softmax(np.stack(log_joint, axis=1) + np.asarray(c.log_prior, np.float64), axis=1)
-    ours = (jax.jit(jg.log_posterior) if traced else jg.log_posterior)(c, x)
+    if way == "stacked":
+        about_first = c.density.mean[:1] + np.eye(3, dtype=np.float32)
+        near = c._replace(density=c.density._replace(mean=about_first))
+        stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), near, c)
+        of_near, ours = jax.vmap(jg.log_posterior, in_axes=(0, None))(stack, x)
+        np.testing.assert_allclose(of_near[::3], jg.log_posterior(near, x)[::3], atol=2e-3)
+    else:
+        ours = (jg.log_posterior if way == "eager" else jax.jit(jg.log_posterior))(c, x)
     assert ours.dtype == np.float32
     likely = exact > -30
     np.testing.assert_allclose(ours[likely], exact[likely], atol=2e-3)

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, inverse_factor, safe_divide, safe_log, working_dtype
+from jaxgen.numerics import (
+    cholesky_of_many,
+    cholesky_or_nan,
+    inverse_factor,
+    safe_divide,
+    safe_log,
+    shortcut,
+    working_dtype,
+)
 from jaxgen.total import Total, all_leaves
 
 
@@ -71,6 +79,30 @@ def test_a_remainder_of_fractions_below_rounding_is_zero():
 def test_gradient_of_a_total_is_one():
     gradient = jax.grad(lambda a, b: Total.of(a).merge(Total.of(b)).value, argnums=(0, 1))(1e8, 1.0)
     assert gradient == (1.0, 1.0)
+
+
+def test_a_stack_takes_a_shortcut_where_all_may():
+    taken = []
+
+    def way(name):
+        def power(x):
+            jax.debug.callback(lambda: taken.append(name))
+            return x**2 if name == "short" else x * x
+
+        return power
+
+    def through(holds, x):
+        return shortcut(holds, way("short"), way("whole"), x)
+
+    holds, x = jnp.ones((2, 3), bool), jnp.arange(6.0).reshape(2, 3)
+    for transformed in (jax.vmap(jax.vmap(through)), jax.jit(jax.vmap(jax.vmap(jax.value_and_grad(through, 1))))):
+        for all_hold, expected in ((holds, {"short"}), (holds.at[1, 2].set(False), {"whole"})):
+            results = jax.tree.leaves(transformed(all_hold, x))
+            jax.effects_barrier()
+            for result, exact in zip(results, (x**2, 2 * x), strict=False):
+                np.testing.assert_array_equal(result, exact)
+            assert set(taken) == expected
+            taken.clear()
 
 
 def test_safe_log_and_division_have_finite_gradients_at_zero():
