@@ -135,14 +135,19 @@ def _ready(c: Scorer, *, likelihood: bool) -> Any:
 
 def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Any, Any]:
     """The scores of concrete rows by a classifier that is prepared; on a CPU the rows are dealt out to the cores."""
+
+    def one(x: Any) -> tuple[Any, Any]:
+        result, suspect = _program(function, c, x, tuning)
+        return result, suspect and _outside_program(c, x, tuning)
+
     at_once = _in_one_pass(c, x) and shares.lies_on_boundary(x)
     parts = [] if at_once or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1 else shares.split(x)
     if len(parts) < 2:
-        return _program(function, c, x, tuning)
+        return one(x)
     jax.block_until_ready(c)
     form, _ = jax.eval_shape(lambda: _program(function, c, parts[0].x, tuning))
     places = [share.place for share in parts]
-    return shares.gather(lambda share: _program(function, c, share.x, tuning), parts, places, x.shape[0], form)
+    return shares.gather(lambda share: one(share.x), parts, places, x.shape[0], form)
 
 
 def _score_compressed(
@@ -173,15 +178,34 @@ def _traced_program(
     tuning: Tuning | None,
     likelihood: bool,  # noqa: FBT001
 ) -> tuple[Array, Array]:
-    """The answer under a trace, where neither the platform nor what the classifier holds is known."""
-    c, quick = _forms(c, likelihood=likelihood)
-    return _score_any(function, c, x, tuning, quick)
+    """The answer under a trace, where neither the platform nor what the classifier holds is known, and a bad row's NaN.
+
+    Beside it whether there is such a row.
+    """
+    ready, quick = _forms(c, likelihood=likelihood)
+    c, x, quick = varying_alike(ready, x, quick)
+    result, suspect = _score(function, c, x, tuning, quick)
+
+    def spoil(result: Array) -> tuple[Array, Array]:
+        bad = _outside(c, x, tuning)
+        return _spoil(result, bad), jnp.any(bad)
+
+    if suspect is None:
+        return spoil(result)
+    return shortcut(~suspect, lambda result: (result, jnp.zeros_like(suspect)), spoil, result)
 
 
 @partial(jax.jit, static_argnums=(0, 3))
 def _program(function: Callable[[Any, Array], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Array, Array]:
-    """The answer of a classifier that is prepared, and whether a value of x was outside its domain."""
-    return _score_any(function, c, x, tuning)
+    """The answer of a classifier that is prepared, and whether a value of x may be outside its domain."""
+    result, suspect = _score(function, c, x, tuning)
+    return result, jnp.any(_outside(c, x, tuning)) if suspect is None else suspect
+
+
+@partial(jax.jit, static_argnums=2)
+def _outside_program(c: Any, x: Any, tuning: Tuning) -> Array:
+    """Whether a value of x is outside the domain of a classifier."""
+    return jnp.any(_outside(c, x, tuning))
 
 
 @partial(jax.jit, static_argnums=1)
@@ -203,21 +227,46 @@ def _forms(c: Scorer, *, likelihood: bool) -> tuple[Any, tuple[Any, Array] | Non
     return ready, quick_form(ready, likelihood=likelihood)
 
 
-def _score_any(
+def _score(
     function: Callable[[Any, Any], Any],
     c: Any,
     x: Any,
     tuning: Tuning | None,
     quick: tuple[Any, Array] | None = None,
-) -> tuple[Any, Array]:
-    """The answer for rows in any form: sparse, one alone, with features that were not observed, or dense."""
-    c, x, quick = varying_alike(c, x, quick)
+) -> tuple[Any, Array | None]:
+    """The answer for rows in any form: sparse, one alone, with features that were not observed, or dense.
+
+    Beside it whether a value of x may be outside the domain; None where only a look at the values tells.
+    """
     if isinstance(x, SparseRows):
         score = partial(_score_sparse, function)
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
     rows = jax.tree.map(jnp.atleast_2d, x)
-    result, bad = platform.run(partial(_score_dense, function), c, quick, rows, tuning=tuning)
-    return (result[0] if x.ndim == 1 else result), bad
+    result, suspect = platform.run(partial(_score_dense, function), c, quick, rows, tuning=tuning)
+    return result[0] if x.ndim == 1 else result, suspect if c.domain.shows else None
+
+
+def _outside(c: Any, x: Any, tuning: Tuning | None) -> Array:
+    """Which rows hold a value outside the domain; of one row alone, whether it does."""
+    dtype, contains = _dtype(c), c.domain.contains
+
+    def dense(rows: Any, tuning: Tuning) -> Array:
+        def block(x: Any) -> tuple[Array, Array]:
+            x = x.astype(dtype)
+            bad = ~jnp.all(contains(x.values if isinstance(x, PartialRows) else x), axis=-1)
+            return bad, jnp.zeros((), bool)
+
+        return blocks.map_rows(block, rows, block=blocks.num_rows(tuning.score_elements, rows.shape[-1]))[0]
+
+    def sparse(x: SparseRows, tuning: Tuning) -> Array:
+        x = x.reading(tuning.window).inside().astype(dtype)
+        x = x if c.domain.adds else x.summed()
+        return x.row_sum(lambda values: (~contains(values)).astype(x.dtype)) > 0
+
+    if isinstance(x, SparseRows):
+        return platform.run(sparse, x, tuning=tuning)
+    bad = platform.run(dense, jax.tree.map(jnp.atleast_2d, x), tuning=tuning)
+    return bad[0] if x.ndim == 1 else bad
 
 
 def _in_one_pass(c: Any, x: Any) -> bool:
@@ -237,7 +286,6 @@ def _score_dense(
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
     block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], trait(c, "score_width")), fewest=fewest)
-    in_blocks = partial(blocks.map_rows, x=x, block=block_size)
 
     def block(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)
@@ -248,19 +296,9 @@ def _score_dense(
         else:
             result, witness = _witnessed(function, c, x)
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
-        return result, ~jnp.isfinite(witness) if c.domain.shows else jnp.ones_like(witness, bool)
+        return result, ~jnp.isfinite(witness)
 
-    def outside(x: Any) -> tuple[Array, Array]:
-        x = x.astype(dtype)
-        bad = ~jnp.all(c.domain.contains(x.values if isinstance(x, PartialRows) else x), axis=-1)
-        return bad, jnp.any(bad)
-
-    def spoil(result: Array) -> tuple[Array, Array]:
-        bad, any_bad = in_blocks(outside)
-        return _spoil(result, bad), suspect & any_bad
-
-    result, suspect = in_blocks(block)
-    return shortcut(~suspect, lambda result: (result, jnp.zeros_like(suspect)), spoil, result)
+    return blocks.map_rows(block, x, block=block_size)
 
 
 def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
@@ -277,13 +315,7 @@ def _with_witness(result: Any) -> tuple[Array, Array]:
 def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) -> tuple[Array, Array]:
     x = x.astype(_dtype(c))
     x = x if c.domain.adds else x.summed()
-    bad = ~x.within(c.domain.contains)
-    in_row = shortcut(
-        ~bad,
-        lambda: jnp.zeros_like(bad, shape=x.shape[0]),
-        lambda: x.row_sum(lambda values: (~c.domain.contains(values)).astype(x.dtype)) > 0,
-    )
-    return _spoil(_with_witness(function(c, x))[0], in_row), bad
+    return _with_witness(function(c, x))[0], ~x.within(c.domain.contains)
 
 
 def _in_one_dtype(c: Scorer) -> Any:
@@ -300,8 +332,8 @@ def _dtype(c: Any) -> Any:
     return jax.tree.leaves(c)[0].dtype
 
 
-def _spoil(result: Array, rows: Array) -> Array:
+def _spoil(result: Array, bad: Array) -> Array:
     """NaN for some rows, where the result can hold it."""
     if not jnp.issubdtype(result.dtype, jnp.floating):
         return result
-    return jnp.where(rows.reshape(-1, *(1,) * (result.ndim - 1)), jnp.nan, result)
+    return jnp.where(bad.reshape(*bad.shape, *(1,) * (result.ndim - bad.ndim)), jnp.nan, result)
