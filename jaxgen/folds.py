@@ -86,12 +86,12 @@ def outside(parts: Any, others: Any) -> Any:
         parts: the statistics of the parts, stacked.
         others: those of all rows outside every part.
     """
-    nothing = jax.tree.map(jnp.zeros_like, others)
-    before, after = (
-        lax.scan(lambda total, part: (total.merge(part), total), start, parts, reverse=backwards)[1]
-        for start, backwards in ((others, False), (nothing, True))
-    )
-    return jax.vmap(lambda a, b: a.merge(b))(before, after)
+    # From both ends in one loop: two would be compiled twice.
+    ends = jax.tree.map(lambda leaf: jnp.stack([leaf, jnp.zeros_like(leaf)]), others)
+    inwards = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf[::-1]], axis=1), parts)
+    merge = jax.vmap(lambda a, b: a.merge(b))
+    _, passed = lax.scan(lambda total, part: (merge(total, part), total), ends, inwards)
+    return merge(jax.tree.map(lambda leaf: leaf[:, 0], passed), jax.tree.map(lambda leaf: leaf[::-1, 1], passed))
 
 
 def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
