@@ -227,9 +227,9 @@ class CentredGaussian(NamedTuple):
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""
         classes, d = self.offset.shape
-        centred, distance = (x - self.center[None]).T, jnp.zeros((classes, x.shape[0]), x.dtype)
+        centred, distance = x - self.center[None], jnp.zeros((classes, x.shape[0]), x.dtype)
         for first in range(0, d, size := -(-d // _TRIANGLE_STRIPS)):
             rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
-            white = einsum("kij,jn->kin", self.whitening[:, rows, : rows.stop], centred[: rows.stop])
+            white = einsum("kij,nj->kin", self.whitening[:, rows, : rows.stop], centred[:, : rows.stop])
             distance += jnp.sum((white - self.offset[:, rows, None]) ** 2, axis=1)
         return distance.T
