@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxgen import domains
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compressed import CompressedRows
-from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import log_share
 from jaxgen.pytree import STATIC, pytree
@@ -146,11 +146,16 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
     def density(self, statistics: Counts) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
-        (present, absent), (alpha, beta) = self._outcomes(statistics)
+        (present, absent), (alpha, beta) = self._counted(statistics), self._pseudo_counts(statistics.count)
         total = statistics.weight.value + (alpha + beta)
         present, absent = present + alpha, absent + beta
         log_present, log_absent = log_share(present, absent, total), log_share(absent, present, total)
         return Bernoulli(log_present, log_absent, self.binarize)
+
+    def log_prior(self, density: Bernoulli) -> Float[Array, ""]:
+        """Of Beta(alpha, beta), as a density of the log odds."""
+        alpha, beta = self._pseudo_counts(density.log_present)
+        return log_of_events(alpha, density.log_present) + log_of_events(beta, density.log_absent)
 
     def predictive(self, statistics: Counts) -> Bernoulli:
         """The density, whose φ are posterior means: a Bernoulli is linear in φ."""
@@ -158,16 +163,19 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
     def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
         """log Π_kj B(N_kj + alpha, N_k − N_kj + beta) / B(alpha, beta), in nats."""
-        counts, pseudo_counts = self._outcomes(statistics)
+        counts, pseudo_counts = self._counted(statistics), self._pseudo_counts(statistics.count)
         pseudo_counts = (jnp.broadcast_to(each, counts[0].shape) for each in pseudo_counts)
         counts, pseudo_counts = (jnp.stack([*both], axis=-1) for both in (counts, pseudo_counts))
         return jnp.sum(log_dirichlet_evidence(pseudo_counts, counts))
 
-    def _outcomes(self, statistics: Counts) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """How often each feature was present and absent, and the pseudo-counts of both."""
-        present, absent = statistics.count, statistics.weight.subtract(statistics.feature_sum).value
-        alpha = self.pseudo_count("alpha", present)
-        return (present, absent), (alpha, alpha if self.beta is None else self.pseudo_count("beta", present))
+    def _counted(self, statistics: Counts) -> tuple[Array, Array]:
+        """How often each feature was present and absent."""
+        return statistics.count, statistics.weight.subtract(statistics.feature_sum).value
+
+    def _pseudo_counts(self, like: Float[Array, "classes d"]) -> tuple[Array, Array]:
+        """Those of both."""
+        alpha = self.pseudo_count("alpha", like)
+        return alpha, alpha if self.beta is None else self.pseudo_count("beta", like)
 
 
 def _domain(binarize: float | None) -> Domain:

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
@@ -158,10 +158,14 @@ class CategoricalNB(CountingEstimator[Categorical]):
 
     def density(self, statistics: Counts) -> Categorical:
         """Smoothed frequencies of the categories."""
-        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics)
+        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics.count)
         size = jnp.asarray(np.array(sizes)[feature], count.dtype)[None]
         total = statistics.weight.value + total[:, feature]
         return Categorical(safe_log(safe_divide(count + alpha, total, 1 / size)), sizes)
+
+    def log_prior(self, density: Categorical) -> Float[Array, ""]:
+        """Of Dirichlet(alpha), as a density of log θ."""
+        return log_of_events(self._prior(density.log_probability)[0], density.log_probability)
 
     def predictive(self, statistics: Counts) -> Categorical:
         """The density, whose θ are posterior means: a category is linear in θ."""
@@ -169,19 +173,18 @@ class CategoricalNB(CountingEstimator[Categorical]):
 
     def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
         """log Π_kj B(N_kj + alpha) / B(alpha), in nats."""
-        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics)
+        count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics.count)
         rows = jnp.broadcast_to(statistics.weight.value, count.shape)[:, _first(sizes)]
         unit = total + rows
         return jnp.sum(log_rising(alpha, count, unit[:, feature])) - jnp.sum(log_rising(total, rows, unit))
 
-    def _prior(self, statistics: Counts) -> tuple[Array, Array, tuple[int, ...], np.ndarray]:
+    def _prior(self, like: Float[Array, "classes m"]) -> tuple[Array, Array, tuple[int, ...], np.ndarray]:
         """alpha of each category, its sum for each feature, the numbers of categories, and the feature of each."""
-        count = statistics.count
-        sizes = _sizes(self.num_categories, None, total=count.shape[-1])
+        sizes = _sizes(self.num_categories, None, total=like.shape[-1])
         feature, alpha = np.repeat(np.arange(len(sizes)), sizes), self.alpha
         if np.shape(alpha)[-1:] == (len(sizes),):
             alpha = jnp.asarray(alpha)[..., feature]
-        alpha = jnp.broadcast_to(nonnegative_table("CategoricalNB.alpha", alpha, count), count.shape)
+        alpha = jnp.broadcast_to(nonnegative_table("CategoricalNB.alpha", alpha, like), like.shape)
         total = jax.ops.segment_sum(alpha.T, feature, len(sizes), indices_are_sorted=True).T
         return alpha, total, sizes, feature
 

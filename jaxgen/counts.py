@@ -15,7 +15,7 @@ from jaxgen import blocks, class_tables, inputs
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import nonnegative_table, shortcut, working_dtype
+from jaxgen.numerics import drop_impossible, nonnegative_table, shortcut, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
@@ -91,6 +91,11 @@ class Counts:
 
     def _combine(self, operation: Callable[[Total, Total], Total], other: Counts) -> Counts:
         return jax.tree.map(operation, self, other, is_leaf=lambda node: isinstance(node, Total))
+
+
+def log_of_events(count: Float[Array, "#classes #d"], log_probability: Float[Array, "classes d"]) -> Float[Array, ""]:
+    """Σ n log p over all cells of a table: an impossible event costs nothing where it did not happen."""
+    return jnp.sum(count * drop_impossible(log_probability))
 
 
 class CountingEstimator(GenerativeEstimator[Counts, D]):

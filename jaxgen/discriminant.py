@@ -132,8 +132,13 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def naive(self) -> GDA:
         """The diagonal form of a full one, with a ridge in place of what else may keep a covariance regular."""
-        form = "diagonal" if self.covariance == "full" else self.covariance
-        return GDA(form, shared=self.shared, ridge=jnp.maximum(self.ridge, 1e-6), prior_alpha=self.prior_alpha)
+        form, prior = ("diagonal" if self.covariance == "full" else self.covariance), self.prior
+        if prior is not None and np.ndim(prior.scale) == 2:
+            prior = dataclasses.replace(prior, scale=jnp.diagonal(jnp.asarray(prior.scale)))
+        if prior is not None:
+            prior = dataclasses.replace(prior, degrees=None)  # those of d features at once
+        ridge = jnp.maximum(self.ridge, 1e-6)
+        return GDA(form, shared=self.shared, ridge=ridge, prior_alpha=self.prior_alpha, prior=prior)
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
         """The moments expected of rows under a full Gaussian: Little & Rubin (2019), section 11.2.1."""
@@ -153,6 +158,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)
         pooled_mean = safe_divide(jnp.sum(statistics.first_moment, axis=0, keepdims=True), total)
+        if statistics.feature_weight is not None:
+            pooled_mean = jnp.where(total > 0, pooled_mean, jnp.nan)
         mean = jnp.where(weight > 0, mean, pooled_mean)
         pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), beside(total, scatter))
         covariance = pooled
@@ -179,6 +186,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             return Gaussian(mean, cholesky_or_nan(covariance, regularised))
         return DiagonalGaussian(mean, jnp.sqrt(jnp.where(covariance > 0, covariance, jnp.nan)))
 
+    def log_prior(self, density: Gaussian | DiagonalGaussian) -> Float[Array, ""]:
+        """That of the conjugate prior; ridge, pooling and shrinkage stand for none."""
+        if self.prior is None:
+            return super().log_prior(density)
+        return gaussian_posterior.log_prior(self.prior, density, self.covariance)
+
     def proper(self) -> GDA:
         """The estimator itself; a ValueError if it has no prior."""
         if self.prior is None:
@@ -201,6 +214,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         factor = density.cholesky if isinstance(density, Gaussian) else density.scale
         if np.isinf(np.asarray(factor)).any():
             return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
+        unseen = np.isnan(np.asarray(density.mean)).any(axis=0)
+        if unseen.any():
+            return (
+                f"feature {int(np.argmax(unseen))} was observed in no row, so that nothing is known of its mean. Leave "
+                "it out, or give a prior=jaxgen.NormalInverseWishart(…)."
+            )
         singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
         if not singular.any():
             return super().explain(density)

@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.sparse.linalg import gmres
 
 from jaxgen.classify import log_joint
-from jaxgen.numerics import log_sum_exp, varying_alike
+from jaxgen.numerics import drop_impossible, log_sum_exp, nonnegative_or_nan, varying_alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class EMReport(NamedTuple):
     """How a run of EM went.
 
     Attributes:
-        converged: whether the last step changed the evidence by no more than the tolerance.
+        converged: whether the last two steps changed what they raise by no more than the tolerance.
         steps: how many were taken, T.
         log_evidence: mean log p(x, y) of rows with labels and log p(x) of others, in nats, before each step,
             (max_steps,); NaN from T on.
@@ -100,31 +100,38 @@ def statistics_of(
 def climb(
     estimator: GenerativeEstimator[Any, Any], start: Any, data: Data, tolerance: Array, max_steps: int
 ) -> tuple[Any, EMReport]:
-    """Steps of EM from statistics, until two in a row change the mean evidence by no more than the tolerance.
+    """Steps of EM from statistics, until two in a row change what they raise by no more than the tolerance.
 
-    One would not do: what a step raises is the evidence and the log prior that a hyperparameter stands for, together,
-    so that the evidence alone may turn, and hardly change, on the way.
+    That is the mean evidence and, by the same number of rows, the log prior that the hyperparameters stand for: the
+    evidence alone may turn on the way, or not depend at all on what the prior decides. One step would not do, since a
+    ridge stands for no prior.
     """
+    dtype = data.known.dtype
+    rows = jnp.sum(data.known) + jnp.sum(data.unlabelled)
 
-    def step(state: tuple[Any, EMReport]) -> tuple[Any, EMReport]:
-        before, report = state
-        statistics, evidence = expect(estimator, estimator.estimate(before), data)
-        rounding = 4 * jnp.finfo(evidence.dtype).eps * jnp.abs(evidence)
-        earlier = report.log_evidence[jnp.maximum(report.steps - 2, 0)]
-        changes = jnp.stack([evidence - report.last, report.last - earlier])
+    def log_prior(c: Classifier[Any]) -> Array:
+        alpha = nonnegative_or_nan(estimator.prior_alpha, dtype)
+        return estimator.log_prior(c.density) + alpha * jnp.sum(drop_impossible(c.log_prior))
+
+    def step(state: tuple[Any, EMReport, Array]) -> tuple[Any, EMReport, Array]:
+        before, report, last = state
+        c = estimator.estimate(before)
+        statistics, evidence = expect(estimator, c, data)
+        raised = evidence + log_prior(c) / rows
+        rounding = 4 * jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(raised), jnp.abs(evidence))
+        changes = jnp.stack([raised - last[1], last[1] - last[0]])
         still = jnp.all(jnp.abs(changes) <= jnp.maximum(tolerance, rounding))
         trace = report.log_evidence.at[report.steps].set(evidence)
-        return statistics, EMReport((report.steps > 1) & still, report.steps + 1, trace)
+        return statistics, EMReport(still, report.steps + 1, trace), jnp.stack([last[1], raised])
 
-    def unfinished(state: tuple[Any, EMReport]) -> Array:
-        _, report = state
+    def unfinished(state: tuple[Any, EMReport, Array]) -> Array:
+        _, report, _ = state
         broken = (report.steps > 0) & jnp.isnan(report.last)
         return (report.steps < max_steps) & ~report.converged & ~broken
 
-    trace = jnp.full(max_steps, jnp.nan, data.known.dtype)
-    begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), trace)
-    start, begin, *_ = varying_alike(start, begin, data, estimator)
-    return lax.while_loop(unfinished, step, (start, begin))
+    begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.full(max_steps, jnp.nan, dtype))
+    start, begin, none, *_ = varying_alike(start, begin, jnp.full(2, jnp.inf, dtype), data, estimator)
+    return lax.while_loop(unfinished, step, (start, begin, none))[:2]
 
 
 def differentiable(estimator: GenerativeEstimator[Any, Any], data: Data, statistics: Any) -> Any:

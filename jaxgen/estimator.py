@@ -16,6 +16,7 @@ from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import culprits, inputs, platform, shares
@@ -88,6 +89,13 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def naive(self) -> GenerativeEstimator[Any, Any]:
         """The same family without correlations; with what it fits, filling in begins."""
         return self
+
+    def log_prior(self, density: Any) -> Float[Array, ""]:
+        """The log of the prior that the hyperparameters stand for, up to a constant, in nats.
+
+        `density` of all rows is where it and their log likelihood, together, are largest; 0 where they stand for none.
+        """
+        return jnp.zeros((), jax.tree.leaves(density)[0].dtype)
 
     def expect(self, x: PartialRows, labels: Labels, density: D | None) -> S:
         """The statistics that are expected of a block of rows under a density, where the family fills in.

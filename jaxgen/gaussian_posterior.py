@@ -14,8 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.moments import Moments
-from jaxgen.numerics import cholesky_or_nan, diagonals
+from jaxgen.numerics import cholesky_or_nan, diagonals, einsum, inverse_factor
 from jaxgen.rising import log_rising
 from jaxgen.student import DiagonalStudentT, StudentT
 from jaxgen.total import Total
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from jaxgen.conjugate import NormalInverseWishart
+    from jaxgen.gaussian import Gaussian
 
 
 class Posterior(NamedTuple):
@@ -91,6 +93,28 @@ def mode(posterior: Posterior, covariance: str) -> Array:
     block = d if covariance == "full" else 1
     divisor = posterior.degrees + (block + 1 + means * (d if covariance == "spherical" else 1))
     return posterior.scale / (divisor[..., None] if covariance == "full" else divisor)
+
+
+def log_prior(prior: NormalInverseWishart, density: Gaussian | DiagonalGaussian, covariance: str) -> Float[Array, ""]:
+    """log p(μ, Σ) of all classes up to a constant, in nats; with the powers of `mode`."""
+    center = jnp.broadcast_to(jnp.asarray(prior.mean).astype(density.mean.dtype), density.mean.shape)
+    weight = jnp.asarray(prior.mean_weight).astype(density.mean.dtype)
+    if isinstance(density, DiagonalGaussian):
+        variance, block = density.scale**2, 1
+        log_determinant, each = jnp.log(variance), jnp.log(jnp.broadcast_to(variance, center.shape))
+        spread = _scale(prior, variance.shape[1:], variance.dtype)[None] / variance
+        squares = (density.mean - center) ** 2 / variance
+    else:
+        whitening, block = inverse_factor(density.cholesky), center.shape[1]
+        log_determinant = 2 * jnp.sum(jnp.log(diagonals(density.cholesky)), axis=-1)
+        each = jnp.broadcast_to(log_determinant, center.shape[:1])
+        scale = _scale(prior, whitening.shape[1:], whitening.dtype)
+        spread = einsum("kij,jl,kil->k", whitening, scale, whitening)
+        whitening = jnp.broadcast_to(whitening, (len(center), *scale.shape))
+        squares = einsum("kij,kj->ki", whitening, density.mean - center) ** 2
+    degrees = _degrees(prior, block, weight.dtype)
+    covariances = (degrees + (block + 1)) * jnp.sum(log_determinant) + jnp.sum(spread)
+    return -0.5 * (covariances + jnp.sum(each) + weight * jnp.sum(squares))
 
 
 def log_evidence(prior: NormalInverseWishart, statistics: Moments, covariance: str) -> Float[Array, ""]:

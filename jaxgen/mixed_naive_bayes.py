@@ -155,6 +155,11 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """The density of each group."""
         return Mixed(tuple(estimator.density(part) for estimator, part in self._each(statistics)), self.columns)
 
+    def log_prior(self, density: Mixed) -> Float[Array, ""]:
+        """The sum of those of the groups."""
+        each = zip(self.parts, density.densities, strict=True)
+        return reduce(jnp.add, (estimator.log_prior(part) for (estimator, _), part in each))
+
     def check_statistics(self, statistics: Any) -> None:
         """Raise for what one of the families does not take."""
         super().check_statistics(statistics)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxgen import domains
 from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.compound import DirichletMultinomial
-from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_dirichlet_evidence
@@ -131,6 +131,11 @@ class MultinomialNB(CountingEstimator[Multinomial]):
         pseudo = count + self.pseudo_count("alpha", count)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))
+
+    def log_prior(self, density: Multinomial) -> Float[Array, ""]:
+        """Of Dirichlet(alpha), as a density of log θ."""
+        logs = density.log_probability
+        return log_of_events(self.pseudo_count("alpha", logs), logs)
 
     def predictive(self, statistics: Counts) -> DirichletMultinomial:
         """The multinomial averaged over the Dirichlet posterior of θ."""

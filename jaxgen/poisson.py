@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxgen import domains
 from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
 from jaxgen.compound import NegativeBinomial
-from jaxgen.counts import CountingEstimator, Counts
+from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import safe_divide, safe_log
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_rising
@@ -113,6 +113,11 @@ class PoissonNB(CountingEstimator[Poisson]):
         """Smoothed rates."""
         events, rows = self._posterior(statistics)
         return Poisson(safe_log(safe_divide(events, rows, 1.0)))
+
+    def log_prior(self, density: Poisson) -> Float[Array, ""]:
+        """Of Gamma(alpha, exposure), as a density of log λ."""
+        alpha, exposure = (self.pseudo_count(name, density.log_rate) for name in ("alpha", "exposure"))
+        return log_of_events(alpha, density.log_rate) - jnp.sum(exposure * jnp.exp(density.log_rate))
 
     def predictive(self, statistics: Counts) -> NegativeBinomial:
         """The Poisson averaged over the Gamma posterior of its rate."""

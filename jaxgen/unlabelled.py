@@ -91,7 +91,8 @@ def train_em(
         start: "k-means++", from the nearest of seeds far apart, or of the means of classes with labels; "random", from
             random responsibilities; or a classifier. By default the first, the second for sparse rows.
         restarts: runs from different starts, all in one program; the one of the highest evidence is returned.
-        tolerance: change of the mean evidence, in nats a row; two steps in a row that change it by no more end a run.
+        tolerance: change of what a step raises, the evidence and the log prior that hyperparameters stand for, in nats
+            a row; two steps in a row that change it by no more end a run.
         max_steps: at which it ends anyway.
 
     Returns:
@@ -188,9 +189,12 @@ def _train(
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
     given = start if isinstance(start, Classifier) else None
     classifier, report = program(estimator, key, data, given, inputs.check_number("tolerance", tolerance))
-    if not inputs.is_traced(report) and np.isnan(np.asarray(report.log_evidence)[int(report.steps) - 1]):
+    found = report.last, *jax.tree.leaves(classifier)
+    if not inputs.is_traced(found) and any(np.isnan(np.asarray(leaf)).any() for leaf in found):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
-        estimator.naive().statistics(x, np.ones_like(data.known), observed=data.observed, sample_weight=sample_weight)
+        naive = estimator.naive()
+        everywhere = np.ones_like(data.known)
+        naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
         raise ValueError(
             f"every one of {restarts} runs broke down: a class was left with too few rows for its covariance. Raise "
             "ridge, restarts or prior strength, choose fewer classes, or share the covariance."

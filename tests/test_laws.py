@@ -231,6 +231,31 @@ def test_likelihood_is_stationary_at_the_maximum(case):
 
 
 @each_case
+def test_likelihood_and_prior_together_are_stationary_at_the_estimate(case):
+    """With a conjugate prior in place of the ridge, which stands for none."""
+    x, y = case.data()
+    estimator = dataclasses.replace(_conjugate(case.estimator), prior_alpha=0.5)
+    c = jg.fit(estimator, x, y)
+
+    def loss(parameters):
+        prior, density = jax.nn.log_softmax(parameters[0]), case.unconstrained(parameters[1])
+        joint = jg.log_joint(jg.Classifier(prior, density), x)[jnp.arange(len(y)), y]
+        return (jnp.sum(joint) + estimator.log_prior(density) + 0.5 * jnp.sum(prior)) / len(y)
+
+    gradient = jax.grad(loss)((c.log_prior, c.density))
+    for leaf in jax.tree.leaves(gradient):
+        np.testing.assert_allclose(leaf, 0.0, atol=1e-9)
+
+
+def _conjugate(estimator):
+    if isinstance(estimator, jg.MixedNB):
+        return jg.MixedNB(tuple((_conjugate(part), group) for part, group in estimator.parts))
+    if isinstance(estimator, jg.GDA):
+        return dataclasses.replace(estimator, prior=jg.NormalInverseWishart(0.5, 2.0, 1.5))
+    return estimator
+
+
+@each_case
 def test_gradients_through_fit_and_scores(case):
     x, y = case.data(n=30)
     points, _ = case.data(n=3, seed=6)
