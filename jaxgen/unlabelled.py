@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -28,11 +28,25 @@ if TYPE_CHECKING:
 _STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
 
 
+class Options(TypedDict, total=False):
+    """Arguments of `train_em` that `fit_em` takes by name."""
+
+    num_classes: int | None
+    key: Array | None
+    sample_weight: Real[AnyArray, " n"] | None
+    unlabelled_weight: Array | float
+    observed: Bool[AnyArray, "n d"] | None
+    start: str | Classifier[Any] | None
+    restarts: int
+    tolerance: Array | float
+    max_steps: int
+
+
 def fit_em(
     estimator: GenerativeEstimator[Any, D],
     x: Real[AnyArray, "n d"],
     y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"] | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Classifier[D]:
     """Fit a classifier to rows of which some or all have no label, by expectation-maximisation.
 

@@ -283,6 +283,19 @@ BAD_UNDER_GRAD = {
 }
 
 
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB(), jg.BernoulliNB(), jg.LogisticRegression()], ids=str)
+def test_known_rows_are_checked_where_only_the_classifiers_are_a_stack(estimator):
+    x = np.random.default_rng(0).integers(0, 2, (9, 2)).astype(float)
+    c = jg.fit(estimator, x, np.arange(9) % 3)
+    x[5, 1] = np.nan
+    stack = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), c)
+    for verb in (jg.log_posterior, jg.predict):
+        with pytest.raises(ValueError, match="found nan at row 5, column 1"):
+            jax.vmap(verb, in_axes=(0, None))(stack, x)
+    bad = jnp.isnan(jax.jit(jax.vmap(jg.log_posterior, in_axes=(0, None)))(stack, x))
+    np.testing.assert_array_equal(bad[:, :, 0], np.broadcast_to(np.arange(9) == 5, (2, 9)))
+
+
 def test_rows_are_checked_where_only_the_classifier_is_differentiated():
     spoilt = np.where(X == X[3, 1], np.nan, X)
     with pytest.raises(ValueError, match="found nan at row 3, column 1"):
