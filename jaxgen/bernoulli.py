@@ -25,6 +25,8 @@ from jaxgen.rising import log_dirichlet_evidence
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from jax import Array
     from jaxtyping import Float, Int
 
@@ -139,6 +141,11 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
             isinstance(self.binarize, (int, float)) and abs(self.binarize) < math.inf
         ):
             raise TypeError(f"BernoulliNB.binarize must be None or a finite Python number; found {self.binarize!r}.")
+
+    @property
+    def counted(self) -> Hashable:
+        """The threshold."""
+        return self.binarize
 
     def features(self, x: Any) -> Any:
         """Presence."""

@@ -23,6 +23,8 @@ from jaxgen.pytree import STATIC, pytree
 from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from jax import Array
     from jaxtyping import Float, Int
 
@@ -144,6 +146,11 @@ class CategoricalNB(CountingEstimator[Categorical]):
                 f"CategoricalNB.num_categories must have one entry for each of the {num_features} features of x; found "
                 f"{len(self.num_categories)}."
             )
+
+    @property
+    def counted(self) -> Hashable:
+        """The numbers of categories."""
+        return "categories", self.num_categories
 
     def features(self, x: Any) -> Any:
         """An indicator for each category of each feature, side by side."""

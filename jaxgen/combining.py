@@ -16,6 +16,8 @@ from jaxgen.statistics import S
 if TYPE_CHECKING:
     from jax import Array
 
+    from jaxgen.total import Total
+
 # Of a float32 sum of many weights that are no whole numbers, of which the parts are summed in another order. What is
 # below a row besides may have been cleared away as rounding of a whole that was larger.
 _ROUNDING = 1e-3
@@ -50,7 +52,8 @@ def subtract(whole: S, part: S) -> S:
 
     Raises:
         TypeError: if the two are not statistics of one kind.
-        ValueError: if their numbers of classes or features differ, or a class weighs more in `part` than in `whole`.
+        ValueError: if their numbers of classes or features differ, or a class weighs more in `part` than in `whole`, or
+            a feature of it was counted more often.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -134,6 +137,27 @@ def _check_contained(whole: Any, part: Any) -> None:
             f"whole must contain part; found class {k} of weight {ours[k]:g} in whole and {theirs[k]:g} in part. Give "
             "first the statistics of all rows, then those of the rows to be taken away."
         )
+    for ours, theirs in zip(_counts(whole), _counts(part), strict=True):
+        lacking = known(_lacking_program(ours, theirs))
+        if not inputs.is_traced(lacking) and (lacking := np.asarray(lacking)).any():
+            k, j = np.argwhere(lacking)[0]
+            raise ValueError(
+                f"whole must contain part; found column {j} of its counts of class {k} less in whole than in part, by "
+                f"{lacking[k, j]:g}. Give first the statistics of all rows, then those of the rows to be taken away."
+            )
+
+
+def _counts(statistics: Any) -> list[Total]:
+    """The sums of features among statistics, where these count."""
+    parts = getattr(statistics, "parts", (statistics,))
+    return [part.feature_sum for part in parts if hasattr(part, "feature_sum")]
+
+
+@jax.jit
+def _lacking_program(whole: Total, part: Total) -> Array:
+    """How much more of each sum the part holds, beyond rounding where they are no whole numbers."""
+    left = whole.merge(-part).value
+    return jnp.where(left < jnp.where(left % 1 == 0, 0.0, -1 - _ROUNDING * whole.value), -left, 0.0)
 
 
 def _kinds(a: Any, b: Any) -> list[str]:

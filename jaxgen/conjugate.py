@@ -65,6 +65,8 @@ class NormalInverseWishart:
             if value is None and name == "degrees":
                 continue
             name = f"NormalInverseWishart.{name}"
+            if isinstance(value, (list, tuple)):
+                raise TypeError(f"{name} must be a number or an array; found {value!r}. Give it as np.array(…).")
             array = inputs.as_array(name, value)
             if array.ndim > most:
                 raise ValueError(

@@ -21,7 +21,7 @@ from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
     from typing import Self
 
     from jax import Array
@@ -42,22 +42,31 @@ class Counts:
         feature_sum: Σ_i r_ik x_ij, shape (K, d).
         binary: whether x was presence, 0 or 1, so that no sum exceeds its class weight.
         feature_weight: the weight of the rows in which each feature was observed, (K, d); None where all were.
+        counted: what was made of x before it was counted, where that was something: a threshold, or the categories.
     """
 
     class_weight: Total
     feature_sum: Total
     binary: bool = dataclasses.field(metadata=STATIC)
     feature_weight: Total | None = None
+    counted: Hashable = dataclasses.field(default=None, metadata=STATIC)
 
     @classmethod
-    def of(cls, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels, *, binary: bool) -> Counts:
+    def of(
+        cls,
+        x: Float[Array, "n d"] | SparseRows | PartialRows,
+        labels: Labels,
+        *,
+        binary: bool,
+        counted: Hashable = None,
+    ) -> Counts:
         """The counts of a block of rows."""
         class_weight = labels.class_sum(jnp.ones(x.shape[0], x.dtype))
         if isinstance(x, PartialRows):
             feature_weight = Total.of(labels.class_sum(x.mask))
-            return cls(Total.of(class_weight), _exact_sum(x.values, labels), binary, feature_weight)
+            return cls(Total.of(class_weight), _exact_sum(x.values, labels), binary, feature_weight, counted)
         feature_sum = _sparse_sum(x, labels) if isinstance(x, SparseRows) else _exact_sum(x, labels)
-        return cls(Total.of(class_weight), feature_sum, binary)
+        return cls(Total.of(class_weight), feature_sum, binary, None, counted)
 
     @property
     def weight(self) -> Total:
@@ -108,18 +117,24 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """What is counted, of x."""
         return x
 
+    @property
+    def counted(self) -> Hashable:
+        """What tells these features from those of another structure of the family."""
+        return None
+
     def accepts(self, statistics: Any) -> bool:
         """Whether these are counts of the same kind."""
-        return isinstance(statistics, Counts) and statistics.binary == self.binary
+        mine = self.binary, self.counted
+        return isinstance(statistics, Counts) and (statistics.binary, statistics.counted) == mine
 
     def summarise(self, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels) -> Counts:
         """The sum of each feature over the rows of each class."""
-        return Counts.of(self.features(x), labels, binary=self.binary)
+        return Counts.of(self.features(x), labels, binary=self.binary, counted=self.counted)
 
     def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
         sums = class_sums(x, labels, self.features, self.domain, entries=entries)
-        return Counts(sums.class_weight, sums.feature_sum, self.binary), sums.bad
+        return Counts(sums.class_weight, sums.feature_sum, self.binary, None, self.counted), sums.bad
 
     def estimated(self, statistics: Counts) -> tuple[Classifier[D], Any]:
         """The classifier, and whether any of its leaves is NaN or +∞: a few classes at a time where they are large."""

@@ -76,11 +76,19 @@ def raise_for_points(x: Any, domain: Domain) -> NoReturn:
     )
 
 
-def raise_for_rows(x: Any, labels: Labels, domain: Domain) -> NoReturn:
-    """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow."""
+def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None) -> NoReturn:
+    """Raise the ValueError for rows whose statistics are not finite: a value outside the domain, or an overflow.
+
+    With an optimizer that a caller chose, it is that which left the numbers.
+    """
     x, labels = known((x, labels))
     present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
     raise_for_values(x, domain, present)
+    if optimizer is not None:
+        raise ValueError(
+            "optimizer must converge; found a gradient that is not finite, though every value of x is. Lower its "
+            "learning rate, or rescale the features."
+        )
     values, row, _ = _entries(x)
     largest = float(np.max(np.abs(values), where=present[row], initial=0))
     raise ValueError(

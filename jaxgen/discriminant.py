@@ -158,8 +158,9 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)
         pooled_mean = safe_divide(jnp.sum(statistics.first_moment, axis=0, keepdims=True), total)
-        if statistics.feature_weight is not None:
-            pooled_mean = jnp.where(total > 0, pooled_mean, jnp.nan)
+        if statistics.feature_weight is not None:  # of no row at all anything may be said, of one feature alone not
+            unseen = (total == 0) & (jnp.sum(statistics.class_weight.value) > 0)
+            pooled_mean = jnp.where(unseen, jnp.nan, pooled_mean)
         mean = jnp.where(weight > 0, mean, pooled_mean)
         pooled = safe_divide(jnp.sum(scatter, axis=0, keepdims=True), beside(total, scatter))
         covariance = pooled
@@ -226,10 +227,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         whose = "the shared covariance" if self.shared else f"the covariance of class {int(np.argmax(singular))}"
         if self.prior is not None:
             return f"{whose} is singular in {factor.dtype} with {self.prior}. Raise its scale, or compute in float64."
+        reason, fewer = "constant", ""
+        if self.covariance == "full":
+            reason, fewer = "constant or a combination of others", "use covariance='diagonal' or shared=True, "
         return (
             f"{whose} is singular in {factor.dtype} with ridge={float(self.ridge):g}: its rows are too few, or a "
-            "feature is constant or a combination of others. Raise ridge, use covariance='diagonal' or shared=True, "
-            "drop the feature, or compute in float64."
+            f"feature is {reason}. Raise ridge, {fewer}drop the feature, or compute in float64."
         )
 
 

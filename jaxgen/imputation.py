@@ -50,6 +50,10 @@ def impute(
         [180.  78.]
     """
     c = generative(c, "impute")
+    if observed is None:
+        raise TypeError("observed must be given, True for the entries of x that are known; found None: ~np.isnan(x)?")
+    if key is not None:
+        inputs.check_key(key)
     joint = log_joint(c, x, observed=observed)
     rows = inputs.check_points(x, c.num_features, observed=observed)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))

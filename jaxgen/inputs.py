@@ -190,6 +190,15 @@ def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 
     return int(value)
 
 
+def check_key(key: Any) -> None:
+    """Raise for what is no single key of `jax.random`, of either kind."""
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1)):
+        found = repr(key) if dtype is None else f"shape {key.shape} of {dtype}"
+        raise TypeError(f"key must be one key of jax.random, such as jax.random.key(0); found {found}.")
+
+
 def check_number(name: str, value: Any) -> Any:
     """A float of one type, whatever number it was, so that it makes no other program; errors unless it is 0 or more."""
     single = np.ndim(value) == 0

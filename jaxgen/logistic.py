@@ -177,7 +177,7 @@ def train(
         if total == 0:
             culprits.raise_for_no_weight()
         if not np.isfinite(report.gradient_norm):
-            culprits.raise_for_rows(rows, labels, domains.FINITE)
+            culprits.raise_for_rows(rows, labels, domains.FINITE, estimator.optimizer)
     return classifier, report
 
 

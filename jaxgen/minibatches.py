@@ -89,7 +89,7 @@ def train_batches(
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
             table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
             if not np.isfinite(norm):
-                culprits.raise_for_rows(rows, labels, domains.FINITE)
+                culprits.raise_for_rows(rows, labels, domains.FINITE, estimator.optimizer)
         except (ValueError, TypeError) as error:
             raise type(error)(f"batch {step}: {error}") from None
     if frame is None:

@@ -36,28 +36,31 @@ class MixedStatistics:
     Attributes:
         class_weight: N_k, shape (K,).
         parts: one for each family.
+        columns: the features of each.
     """
 
     class_weight: Total
     parts: tuple[Any, ...]
+    columns: tuple[tuple[int, ...], ...] = dataclasses.field(metadata=STATIC)
 
     def by_feature(self) -> MixedStatistics:
         """The same statistics with a weight for each feature, as those of batches with missing ones have."""
-        return MixedStatistics(self.class_weight, tuple(part.by_feature() for part in self.parts))
+        return dataclasses.replace(self, parts=tuple(part.by_feature() for part in self.parts))
 
     def merge(self, other: MixedStatistics) -> MixedStatistics:
         """The statistics of both batches."""
         parts = (mine.merge(theirs) for mine, theirs in zip(self.parts, other.parts, strict=True))
-        return MixedStatistics(self.class_weight.merge(other.class_weight), tuple(parts))
+        return MixedStatistics(self.class_weight.merge(other.class_weight), tuple(parts), self.columns)
 
     def subtract(self, part: MixedStatistics) -> MixedStatistics:
         """The statistics of what remains."""
         parts = (mine.subtract(gone) for mine, gone in zip(self.parts, part.parts, strict=True))
-        return MixedStatistics(self.class_weight.subtract(part.class_weight), tuple(parts))
+        return MixedStatistics(self.class_weight.subtract(part.class_weight), tuple(parts), self.columns)
 
     def scale(self, factor: Float[Array, ""]) -> MixedStatistics:
         """The statistics in which every row weighs so many times as much."""
-        return MixedStatistics(self.class_weight.scaled(factor), tuple(part.scale(factor) for part in self.parts))
+        parts = tuple(part.scale(factor) for part in self.parts)
+        return MixedStatistics(self.class_weight.scaled(factor), parts, self.columns)
 
 
 @pytree

@@ -119,7 +119,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Whether these are the statistics of these families."""
         return (
             isinstance(statistics, MixedStatistics)
-            and len(statistics.parts) == len(self.parts)
+            and statistics.columns == self.columns
             and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
         )
 
@@ -136,7 +136,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
     def summarise(self, x: Any, labels: Labels) -> MixedStatistics:
         """The statistics of each group's columns."""
         parts = tuple(estimator.summarise(x[:, np.array(group)], labels) for estimator, group in self.parts)
-        return MixedStatistics(parts[0].class_weight, parts)
+        return MixedStatistics(parts[0].class_weight, parts, self.columns)
 
     def naive(self) -> MixedNB:
         """Every family without correlations."""
@@ -149,7 +149,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
             estimator.expect(x.take(np.array(group)), labels, part)
             for (estimator, group), part in zip(self.parts, given, strict=True)
         )
-        return MixedStatistics(parts[0].class_weight, parts)
+        return MixedStatistics(parts[0].class_weight, parts, self.columns)
 
     def density(self, statistics: MixedStatistics) -> Mixed:
         """The density of each group."""

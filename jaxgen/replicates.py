@@ -75,6 +75,7 @@ def bootstrap(
     if isinstance(estimator, type) or not hasattr(estimator, "check"):
         raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
     num_replicates = inputs.check_integer("num_replicates", num_replicates)
+    inputs.check_key(key)
     estimator.check()
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)

@@ -71,8 +71,8 @@ def cross_validate(
             what is missing, are then fitted for each fold by EM.
 
     Raises:
-        ValueError: for folds that are fewer than two or empty, and as `fit`. For a row that the others make impossible
-            under every class.
+        ValueError: for folds that are fewer than two, empty, or hold all the weight, and as `fit`. For a row that the
+            others make impossible under every class.
         TypeError: for x or y under a trace, sparse rows left out one by one, and as `fit`.
 
     Example:
@@ -98,7 +98,9 @@ def cross_validate(
         if merges:
             return CrossValidation(*leave_one_out(estimator, rows, num_classes))
         folds = np.arange(len(rows.y))
-    inside = members(deal(folds, rows.y))
+    fold = deal(folds, rows.y)
+    _check_weight(fold, rows.sample_weight)
+    inside = members(fold)
     parts = copies(rows, inside)
     if merges:
         classifiers = _by_merging(estimator, rows, parts, num_classes)
@@ -119,6 +121,21 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     weight = None if sample_weight is None else np.asarray(inputs.check_weight(len(y), sample_weight))
     x = np.asarray(x) if isinstance(x, jax.Array) and platform.platform_of(x) == "cpu" else x
     return Rows(x, y, weight, observed)
+
+
+def _check_weight(fold: Int[np.ndarray, " n"], sample_weight: Any) -> None:
+    """Raise where the rows outside a fold have no weight, which leaves nothing to fit to."""
+    if sample_weight is None:
+        return
+    present = np.asarray(sample_weight) != 0
+    if not present.any():
+        culprits.raise_for_no_weight()
+    held = np.bincount(fold, present)
+    if (alone := held == held.sum()).any():
+        raise ValueError(
+            f"folds must leave rows of some weight outside each; found all of it in fold {int(np.argmax(alone))}. Deal "
+            "the rows that have weight out to two folds or more."
+        )
 
 
 def _each(function: Callable[[int], Any], number: int, given: Any = None) -> list[Any]:

@@ -66,6 +66,7 @@ def sample(
         total_count = inputs.as_array("total_count", total_count)
         most = 2 ** (jnp.finfo(working_dtype(jax.tree.leaves(c.density)[0].dtype)).nmant + 1)
         inputs.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
+    inputs.check_key(key)
     return _sample_program(key, c, int(n), y, total_count)
 
 

@@ -197,6 +197,8 @@ def _train(
         num_classes = start.class_shape[0]
     share = inputs.check_number("unlabelled_weight", unlabelled_weight)
     data, all_have_labels = partly_labelled(rows, y, num_classes, sample_weight, share, complete=complete)
+    if key is not None:
+        inputs.check_key(key)
     how = _check_start(start, key, data, complete=all_have_labels)
     restarts = inputs.check_integer("restarts", restarts)
     max_steps = inputs.check_integer("max_steps", max_steps)
@@ -235,8 +237,9 @@ def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
         if found != wanted:
             raise ValueError(f"start must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
         return "classifier"
-    if start is not None and start not in _STARTS:
-        raise ValueError(f"start must be 'k-means++', 'random' or a classifier; found {start!r}.")
+    if start is not None and (not isinstance(start, str) or start not in _STARTS):
+        found = repr(start) if isinstance(start, str) else type(start).__name__
+        raise ValueError(f"start must be 'k-means++', 'random' or a generative classifier; found {found}.")
     if complete:
         return "labels"
     if key is None:

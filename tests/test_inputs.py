@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.sparse
 from jax.experimental import sparse
@@ -281,6 +282,74 @@ BAD_UNDER_GRAD = {
         "NormalInverseWishart.scale must be positive; found -1.0",
     ),
 }
+
+
+def _bits(seed=0):
+    return np.random.default_rng(seed).integers(0, 2, (8, 2)).astype(float), np.arange(8) % 2
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        (jg.CategoricalNB((2, 4)), jg.CategoricalNB((4, 2))),
+        (jg.CategoricalNB(2), jg.BernoulliNB()),
+        (jg.BernoulliNB(binarize=0.5), jg.BernoulliNB(binarize=0.1)),
+        (
+            jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.GaussianNB(), (1,)))),
+            jg.MixedNB(((jg.GaussianNB(), (1,)), (jg.GaussianNB(), (0,)))),
+        ),
+    ],
+    ids=str,
+)
+def test_statistics_of_another_structure_are_refused(mine, other):
+    ours, theirs = (estimator.statistics(*_bits()) for estimator in (mine, other))
+    with pytest.raises(TypeError, match="statistics must be those that an estimator of this structure makes"):
+        jg.estimate(mine, theirs)
+    with pytest.raises(TypeError, match="from estimators of one structure"):
+        jg.merge(ours, theirs)
+
+
+@pytest.mark.parametrize("estimator", [jg.BernoulliNB(), jg.MixedNB(((jg.PoissonNB(), (0, 1)),))], ids=str)
+def test_counts_that_the_whole_does_not_hold_cannot_be_taken_away(estimator):
+    x, y = _bits()
+    x[:, 1] = 0
+    whole = estimator.statistics(x, y)
+    x[4, 1] = 1
+    with pytest.raises(ValueError, match="column 1 of its counts of class 0 less in whole than in part, by 1"):
+        jg.subtract(whole, estimator.statistics(x, y))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda c, x: jg.sample(0, c, 3),
+        lambda c, x: jg.bootstrap(0, jg.LDA(), x, np.arange(8) % 2, num_replicates=2),
+        lambda c, x: jg.fit_em(jg.LDA(), x, num_classes=2, key=0),
+        lambda c, x: jg.impute(c, x, x > 0, key=jax.random.split(jax.random.key(0))),
+    ],
+)
+def test_what_is_no_key(draw):
+    x, y = _bits()
+    with pytest.raises(TypeError, match=r"key must be one key of jax.random, such as jax.random.key\(0\); found"):
+        draw(jg.fit(jg.LDA(), x, y), x)
+
+
+def test_an_optimizer_that_diverges_is_told_from_bad_data():
+    x, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 3
+    estimator = jg.LogisticRegression(optimizer=optax.scale(1e30))
+    with pytest.raises(ValueError, match="optimizer must converge; found a gradient that is not finite"):
+        jg.fit(estimator, x, y)
+
+
+def test_what_else_is_refused_by_name():
+    x, y = _bits()
+    c = jg.fit(jg.LDA(), x, y)
+    with pytest.raises(TypeError, match=r"NormalInverseWishart\.mean must be a number or an array"):
+        jg.fit(jg.LDA(prior=jg.NormalInverseWishart(mean=[0.0, 0.0])), x, y)
+    with pytest.raises(TypeError, match="observed must be given"):
+        jg.impute(c, x, None)
+    with pytest.raises(ValueError, match="or a generative classifier; found LinearClassifier"):
+        jg.fit_em(jg.LDA(), x, num_classes=2, start=jg.to_linear(c))
 
 
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB(), jg.BernoulliNB(), jg.LogisticRegression()], ids=str)

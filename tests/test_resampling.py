@@ -95,6 +95,14 @@ def test_what_correlated_features_fill_in_is_fitted_for_each_fold():
         np.testing.assert_allclose(ours.log_loss[f], -posterior[np.arange(mine.sum()), Y[mine]].mean(), rtol=1e-9)
 
 
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.LogisticRegression()], ids=str)
+def test_something_must_be_left_to_fit_to(estimator):
+    fold = np.arange(8) % 2
+    for weight, message in ((np.zeros(8), "weights of all rows are zero"), (fold, "found all of it in fold 1")):
+        with pytest.raises(ValueError, match=message):
+            jg.cross_validate(estimator, X[:8], Y[:8], folds=fold, sample_weight=weight)
+
+
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
     few, calls, statistics_of = np.array([0] * 50 + [1] * 10), [], jg.GDA.statistics_of
 
