@@ -42,7 +42,7 @@ def test_every_public_function_of_a_family(case):
         trace(function, *arguments, typed=not of_jax)
 
 
-@each(CASES, first=("QDA", "MixedNB"))
+@each(CASES, first=("QDA",))
 def test_rows_that_differ_under_a_classifier_that_does_not(case):
     x, y = case.data(n=12, dtype=np.float32)
     c = jg.fit(case.estimator, x, y)
@@ -62,7 +62,15 @@ def sparse_rows(values):
     return sparse.BCOO((values.ravel(), jnp.stack([rows, columns], axis=1)), shape=(12, D))
 
 
-@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.BernoulliNB(binarize=0.0), jg.PoissonNB()], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        jg.MultinomialNB(),
+        pytest.param(jg.BernoulliNB(binarize=0.0), marks=pytest.mark.thorough),
+        pytest.param(jg.PoissonNB(), marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
 def test_sparse_rows(estimator):
     x, soft = np.abs(X).round(), np.eye(K, dtype=np.float32)[Y]
     c = jg.fit(estimator, x, Y)
@@ -75,7 +83,7 @@ def test_sparse_rows(estimator):
     trace(lambda x, c: jg.log_posterior(c, sparse_rows(x)), predictive, shared=(x,))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("optimizer", [None, optax.adam(0.1)], ids=["own", "adam"])
 def test_logistic_regression(classes, optimizer):
     y, estimator = np.arange(12) % classes, jg.LogisticRegression(optimizer=optimizer)
