@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxgen.density import D, Marginal, prepared, quick_form, trait
+from jaxgen.density import D, Marginal, for_many_rows, prepared, quick_form, trait
 from jaxgen.numerics import log_sum_exp, nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
 from jaxgen.scoring import score
@@ -87,7 +87,13 @@ class Classifier(NamedTuple, Generic[D]):
 
     def quick_form(self, *, likelihood: bool) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
         """The same classifier in a quicker form, of one that is prepared, and whether that is accurate."""
-        found = quick_form(self.density, likelihood=likelihood)
+        return self._in_form(quick_form(self.density, likelihood=likelihood))
+
+    def for_many_rows(self) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
+        """The same classifier in a form for many rows, of one in a quick form, and whether that is accurate."""
+        return self._in_form(for_many_rows(self.density))
+
+    def _in_form(self, found: tuple[Any, Array] | None) -> tuple[Classifier[Any], Array] | None:
         return None if found is None else (self._replace(density=found[0]), found[1])
 
     def prepared(self, *, likelihood: bool) -> Classifier[Any]:

@@ -21,7 +21,8 @@ class Density(Protocol):
     total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
     `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
     up to a common term; `quick_form(likelihood=…)`, a density that is quicker for what `prepared` is asked for, and
-    whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks;
+    whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks, and may
+    have `for_many_rows()`: a form that takes longer to make and is quicker for each row, and whether that is accurate;
     `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
     was not observed given what was; `prepared(likelihood=…)`, the same density with what all rows need computed once,
     of which `domain`, `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may
@@ -78,6 +79,11 @@ def prepared(density: Any, *, likelihood: bool) -> Any:
 def quick_form(density: Any, *, likelihood: bool) -> tuple[Any, Array] | None:
     """A quicker form of a prepared density and whether it is accurate, where it has one."""
     return density.quick_form(likelihood=likelihood) if hasattr(density, "quick_form") else None
+
+
+def for_many_rows(density: Any) -> tuple[Any, Array] | None:
+    """A form for many rows, of a quick one, and whether it is accurate, where there is one."""
+    return density.for_many_rows() if hasattr(density, "for_many_rows") else None
 
 
 def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:

@@ -7,6 +7,7 @@ knows where its data are and compiles one of them.
 from __future__ import annotations
 
 import contextlib
+import math
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,7 @@ class Tuning:
         class_fold_elements: elements of rows of one class that are multiplied at a time.
         score_elements: elements of a block of rows that is scored.
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
+        many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
         most_rows: rows of a block that is folded, at most.
         window: nonzeros of sparse rows that are read at a time.
         entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time, at least where they add up.
@@ -51,6 +53,7 @@ class Tuning:
     class_fold_elements: int
     score_elements: int
     product_elements: int
+    many_rows: float
     most_rows: int
     window: int
     entries: int
@@ -65,6 +68,8 @@ class Tuning:
 # once 14 ms. Scores that are products XLA makes, centred and normalised, in one pass over rows of any number, in
 # parallel and with no temporary of their size: LDA 20 ms against 28 in blocks by two threads, 14 against 31 for
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
+# QDA's scores of classes in pairs: 120 ms in place of 170 to 210; a singular value decomposition of five matrices of
+# 100 × 100 takes 5 ms of that, and 150 to compile; on a GPU it would take longer than all scores.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
 CPU = Tuning(
     class_sum="scatter",
@@ -73,6 +78,7 @@ CPU = Tuning(
     class_fold_elements=2**17,
     score_elements=2**19,
     product_elements=2**28,
+    many_rows=2**9,
     most_rows=2**12,
     window=2**14,
     entries=2**19,
@@ -87,6 +93,7 @@ ACCELERATOR = Tuning(
     class_fold_elements=2**24,
     score_elements=2**26,
     product_elements=2**26,
+    many_rows=math.inf,
     most_rows=2**20,
     window=2**22,
     entries=2**19,

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import quick_form, trait
+from jaxgen.density import for_many_rows, quick_form, trait
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -32,11 +32,12 @@ _SMALL = 2**18
 
 
 class _Latest(NamedTuple):
-    """The classifier that was prepared last, by its structure and its arrays, and what became of it."""
+    """The classifier that was prepared last, by its structure and its arrays, and what became of it, for many rows?"""
 
     of: Any = None
     leaves: Any = ()
     form: Any = None
+    many: bool = False
 
 
 _latest = _Latest()
@@ -108,28 +109,32 @@ def score(
     elif isinstance(rows, CompressedRows):
         result, bad = _score_compressed(function, c, rows, tuning, likelihood=likelihood)
     else:
-        result, bad = _score_rows(function, _ready(c, likelihood=likelihood), rows, tuning)
+        many = rows.ndim == 2 and rows.shape[0] >= tuning.many_rows * c.num_features
+        result, bad = _score_rows(function, _ready(c, likelihood=likelihood, many=many), rows, tuning)
     if not inputs.is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     return result
 
 
-def _ready(c: Scorer, *, likelihood: bool) -> Any:
+def _ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
     """The classifier in the form in which rows are scored: the quick one, where it is accurate, is compiled alone.
 
+    With `many` in that for many rows, where it has such.
     That of the latest small classifier is kept for the next call with the same arrays of JAX, which never change: to
     score one row after the other, it is prepared once.
     """
     global _latest
     leaves, structure = jax.tree.flatten(c)
     mine = (structure, likelihood, getattr(jax.config, "jax_enable_x64", None))
-    if mine == _latest.of and all(map(is_, leaves, _latest.leaves)):
+    if mine == _latest.of and many <= _latest.many and all(map(is_, leaves, _latest.leaves)):
         return _latest.form
     form, accurate = _quick_program(c, likelihood)
     if accurate is not None and not accurate:
         form = _prepare_program(c, likelihood)
+    if many and (found := for_many_rows(form)) is not None:
+        form = found[0] if found[1] else form
     if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
-        _latest = _Latest(mine, leaves, form)
+        _latest = _Latest(mine, leaves, form, many)
     return form
 
 

@@ -1,0 +1,149 @@
+"""Gaussian densities with a covariance for each class, whose rows are whitened for several classes at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen import domains
+from jaxgen.distances import LOG_2PI
+from jaxgen.numerics import einsum, matmul
+
+if TYPE_CHECKING:
+    from jax import Array
+    from jaxtyping import Bool, Float
+
+# Strips of a triangle that is multiplied: of four, five eighths are read. A third less time than one class after the
+# other, 294 ms and 200 (200,000 × 100, ten classes); more strips are too narrow.
+_STRIPS = 4
+# Ratio of the standard deviations of two classes, from one direction to another, up to which one matrix whitens both:
+# rounding in one direction is multiplied by as much in another. At 1,000 the distances err by at most three times what
+# they do when every class is whitened by itself, which such covariances make inaccurate too.
+_SPREAD = 2.0**10
+
+
+class CentredGaussian(NamedTuple):
+    """Classes whose means lie near a centre: rows are whitened for all of them by triangles, and then subtracted.
+
+    Attributes:
+        center: c, (d,).
+        whitening: L⁻¹, (K, d, d).
+        offset: L_k⁻¹ (μ_k − c), (K, d).
+        log_scale: Σ_j log L_k,jj, (K,).
+    """
+
+    center: Float[Array, " d"]
+    whitening: Float[Array, "classes d d"]
+    offset: Float[Array, "classes d"]
+    log_scale: Float[Array, " classes"]
+
+    domain = domains.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.center.shape[0]
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes."""
+        return self.offset.size
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+
+    scores = log_likelihood
+
+    def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""
+        classes, d = self.offset.shape
+        centred, distance = x - self.center[None], jnp.zeros((classes, x.shape[0]), x.dtype)
+        for first in range(0, d, size := -(-d // _STRIPS)):
+            rows = slice(first, first + size)  # of the triangles, which are zero behind their last column
+            white = einsum("kij,nj->kin", self.whitening[:, rows, : rows.stop], centred[:, : rows.stop])
+            distance += jnp.sum((white - self.offset[:, rows, None]) ** 2, axis=1)
+        return distance.T
+
+    @jax.jit
+    def for_many_rows(self) -> tuple[PairedGaussian, Bool[Array, ""]]:
+        """The form that takes longer to make and is quicker for each row, and whether it is accurate.
+
+        Its derivatives are not those of the density where singular values are equal.
+        """
+        paired = 2 * (len(self.offset) // 2)
+        first, second = (slice(k, paired, 2) for k in (0, 1))
+        # L₂⁻¹ L₁ = U diag(s) Vᵀ
+        change = lax.linalg.triangular_solve(self.whitening[first], self.whitening[second], left_side=False, lower=True)
+        left, spread, right = jnp.linalg.svd(change)
+        alone = slice(paired, None)
+        form = PairedGaussian(
+            self.center,
+            whitening=matmul(right, self.whitening[first]),
+            offset=einsum("pij,pj->pi", right, self.offset[first]),
+            spread=spread,
+            second_offset=einsum("pji,pj->pi", left, self.offset[second]),
+            log_scale=self.log_scale,
+            rest=self._replace(**{name: getattr(self, name)[alone] for name in ("whitening", "offset", "log_scale")}),
+        )
+        return form, jnp.all(spread[:, 0] <= _SPREAD * spread[:, -1])
+
+
+class PairedGaussian(NamedTuple):
+    """A `CentredGaussian` whose classes go by two: one matrix whitens both, but for a scale of each direction.
+
+    With L₂⁻¹ L₁ = U diag(s) Vᵀ and z = Vᵀ L₁⁻¹ (x − c), the squared distances from two classes are
+
+        ‖z − Vᵀ L₁⁻¹ (μ₁ − c)‖²,    ‖s z − Uᵀ L₂⁻¹ (μ₂ − c)‖²
+
+    since no turn changes a length (simultaneous diagonalisation: Fukunaga 1990, Introduction to Statistical Pattern
+    Recognition, section 2.3). A matrix product of half the size of two triangles' squares.
+
+    Attributes:
+        center: c, (d,).
+        whitening: Vᵀ L₁⁻¹ of each pair, (pairs, d, d).
+        offset: Vᵀ L₁⁻¹ (μ₁ − c), (pairs, d).
+        spread: s, (pairs, d).
+        second_offset: Uᵀ L₂⁻¹ (μ₂ − c), (pairs, d).
+        log_scale: Σ_j log L_k,jj, (K,).
+        rest: the last of an odd number of classes, by itself.
+    """
+
+    center: Float[Array, " d"]
+    whitening: Float[Array, "pairs d d"]
+    offset: Float[Array, "pairs d"]
+    spread: Float[Array, "pairs d"]
+    second_offset: Float[Array, "pairs d"]
+    log_scale: Float[Array, " classes"]
+    rest: CentredGaussian
+
+    domain = domains.FINITE
+
+    @property
+    def num_features(self) -> int:
+        """d."""
+        return self.center.shape[0]
+
+    @property
+    def score_width(self) -> int:
+        """Elements that a row takes."""
+        return self.offset.size + self.rest.score_width
+
+    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats."""
+        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+
+    scores = log_likelihood
+
+    def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+        """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""
+        white = einsum("pij,nj->pin", self.whitening, x - self.center[None])
+        first = jnp.sum((white - self.offset[..., None]) ** 2, axis=1)
+        second = jnp.sum((white * self.spread[..., None] - self.second_offset[..., None]) ** 2, axis=1)
+        paired = jnp.stack([first, second], axis=1).reshape(-1, x.shape[0])
+        if not len(self.rest.offset):
+            return paired.T
+        return jnp.concatenate([paired.T, self.rest.squared_distances(x)], axis=1)

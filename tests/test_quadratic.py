@@ -1,0 +1,70 @@
+"""Scores under a covariance for each class, of so many rows that classes are whitened in pairs, against the formula."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+import jaxgen as jg
+from jaxgen.quadratic import CentredGaussian
+
+D = 3
+NUM_ROWS = 512 * D  # from which a CPU takes pairs
+
+
+def classifier_and_rows(num_classes, spread, dtype):
+    """Rows of classes that are turned, every second one `spread` times wider in one direction than in another."""
+    rng = np.random.default_rng(num_classes)
+    turns = np.linalg.qr(rng.normal(size=(num_classes, D, D)))[0]
+    deviations = np.stack([np.geomspace(1, spread if k % 2 else 1, D) for k in range(num_classes)])
+    covariance = np.einsum("kij,kj,klj->kil", turns, deviations**2, turns)
+    mean, cholesky = rng.normal(size=(num_classes, D)), np.linalg.cholesky(covariance)
+    y = np.arange(NUM_ROWS) % num_classes
+    x = mean[y] + np.einsum("nij,nj->ni", cholesky[y], rng.normal(size=(NUM_ROWS, D)))
+    log_prior = jnp.log(jnp.arange(1.0, num_classes + 1) / (num_classes * (num_classes + 1) / 2))
+    density = jg.Gaussian(jnp.asarray(mean, dtype), jnp.asarray(cholesky, dtype))
+    return jg.Classifier(log_prior.astype(dtype), density), x.astype(dtype)
+
+
+def distances_and_joint(c, x):
+    """The squared distances and log p(x, y), by solving with the factor of each class in NumPy's float64."""
+    log_prior, mean, cholesky = (np.asarray(leaf, np.float64) for leaf in (c.log_prior, *c.density))
+    residuals = (np.linalg.solve(f, (x.astype(np.float64) - m).T) for m, f in zip(mean, cholesky, strict=True))
+    distances = np.stack([np.sum(residual**2, axis=0) for residual in residuals], axis=1)
+    log_scale = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
+    return distances, log_prior - distances / 2 - log_scale - D / 2 * np.log(2 * np.pi)
+
+
+@pytest.mark.parametrize(("num_classes", "spread"), [(2, 1.0), (3, 10.0), (4, 100.0), (5, 1000.0), (4, 1e5)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_of_many_rows_are_those_of_the_formula(num_classes, spread, dtype):
+    c, x = classifier_and_rows(num_classes, spread, dtype)
+    _, joint = distances_and_joint(c, x)
+    tolerance = 8 * spread * np.finfo(dtype).eps  # the smaller deviations are known no better
+    for ours, expected in ((jg.log_joint(c, x), joint), (jg.log_posterior(c, x), log_softmax(joint, axis=1))):
+        np.testing.assert_allclose(ours, expected, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize(("num_classes", "spread"), [(2, 1.0), (3, 100.0), (4, 1e5)])
+def test_pairs_say_whether_they_are_accurate(num_classes, spread):
+    c, x = classifier_and_rows(num_classes, spread, np.float32)
+    centred, _ = c.density.prepared().quick_form(likelihood=True)
+    pairs, accurate = centred.for_many_rows()
+    assert bool(accurate) == (spread < 1000)
+    if accurate:
+        expected, _ = distances_and_joint(c, x)
+        tolerance = 16 * spread * np.finfo(np.float32).eps
+        np.testing.assert_allclose(pairs.squared_distances(jnp.asarray(x)), expected, atol=tolerance, rtol=tolerance)
+
+
+def test_classes_are_paired_once_for_all_calls_with_many_rows(monkeypatch):
+    made, pair = [], CentredGaussian.for_many_rows
+    monkeypatch.setattr(CentredGaussian, "for_many_rows", lambda form: made.append(form) or pair(form))
+    c, x = classifier_and_rows(4, 1.0, np.float64)
+    few = jg.predict(c, x[:100])
+    assert not made
+    many = jg.predict(c, x)
+    jg.predict(c, x[:100])
+    jg.predict(c, x)
+    assert len(made) == 1
+    np.testing.assert_array_equal(few, many[:100])
