@@ -151,12 +151,12 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         """Presence."""
         return _binarize(x, threshold=self.binarize)
 
-    def density(self, statistics: Counts) -> Bernoulli:
+    def of_features(self, statistics: Counts, num_features: int) -> Bernoulli:
         """Smoothed frequencies; both outcomes come from counts."""
         (present, absent), (alpha, beta) = self._counted(statistics), self._pseudo_counts(statistics.count)
-        total = statistics.weight.value + (alpha + beta)
+        rows = statistics.weight.value + (alpha + beta)
         present, absent = present + alpha, absent + beta
-        log_present, log_absent = log_share(present, absent, total), log_share(absent, present, total)
+        log_present, log_absent = log_share(present, absent, rows), log_share(absent, present, rows)
         return Bernoulli(log_present, log_absent, self.binarize)
 
     def log_prior(self, density: Bernoulli) -> Float[Array, ""]:

@@ -120,6 +120,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
     """
 
     binary = True
+    features_are_alike = False
     takes_sparse = False
     num_categories: tuple[int, ...] | int = dataclasses.field(metadata=STATIC)
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
@@ -163,7 +164,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
 
         return x.take(feature).map(indicators) if isinstance(x, PartialRows) else indicators(x[:, feature])
 
-    def density(self, statistics: Counts) -> Categorical:
+    def of_features(self, statistics: Counts, num_features: int) -> Categorical:
         """Smoothed frequencies of the categories."""
         count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics.count)
         size = jnp.asarray(np.array(sizes)[feature], count.dtype)[None]

@@ -111,6 +111,9 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
     """A family whose statistics are counts: what its estimators share, sparse rows among it."""
 
     binary: ClassVar[bool]
+    features_are_alike: ClassVar[bool] = (
+        True  # what is made of a feature depends on its counts alone, not on which it is
+    )
     takes_sparse = True
 
     def features(self, x: Any) -> Any:
@@ -135,6 +138,14 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The statistics of compressed rows, and whether a value is bad."""
         sums = class_sums(x, labels, self.features, self.domain, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary, None, self.counted), sums.bad
+
+    def density(self, statistics: Counts) -> D:
+        """Smoothed frequencies."""
+        return self.of_features(statistics, statistics.feature_sum.high.shape[-1])
+
+    def of_features(self, statistics: Counts, num_features: int) -> D:
+        """The density of some features out of so many, by the counts of these; the others have none."""
+        raise NotImplementedError
 
     def estimated(self, statistics: Counts) -> tuple[Classifier[D], Any]:
         """The classifier, and whether any of its leaves is NaN or +∞: a few classes at a time where they are large."""

@@ -125,12 +125,13 @@ class MultinomialNB(CountingEstimator[Multinomial]):
         """The total of the words is unknown where one is."""
         return False
 
-    def density(self, statistics: Counts) -> Multinomial:
+    def of_features(self, statistics: Counts, num_features: int) -> Multinomial:
         """Smoothed frequencies of the words."""
-        count = statistics.count
-        pseudo = count + self.pseudo_count("alpha", count)
+        pseudo = self._pseudo(statistics)
         total = jnp.sum(pseudo, axis=-1, keepdims=True)
-        return Multinomial(safe_log(safe_divide(pseudo, total, 1 / count.shape[-1])))
+        if others := num_features - pseudo.shape[-1]:
+            total += others * self.pseudo_count("alpha", pseudo)
+        return Multinomial(safe_log(safe_divide(pseudo, total, 1 / num_features)))
 
     def log_prior(self, density: Multinomial) -> Float[Array, ""]:
         """Of Dirichlet(alpha), as a density of log θ."""
@@ -139,13 +140,18 @@ class MultinomialNB(CountingEstimator[Multinomial]):
 
     def predictive(self, statistics: Counts) -> DirichletMultinomial:
         """The multinomial averaged over the Dirichlet posterior of θ."""
-        return DirichletMultinomial(statistics.count + self.pseudo_count("alpha", statistics.count))
+        return DirichletMultinomial(self._pseudo(statistics))
 
     def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
         """log Π_k B(N_k + alpha) / B(alpha), in nats: of the words in their order, without log m! − Σ_j log x_j!."""
         count = statistics.count
         alpha = jnp.broadcast_to(self.pseudo_count("alpha", count), count.shape)
         return jnp.sum(log_dirichlet_evidence(alpha, count))
+
+    def _pseudo(self, statistics: Counts) -> Float[Array, "classes d"]:
+        """N_kj + alpha."""
+        count = statistics.count
+        return count + self.pseudo_count("alpha", count)
 
 
 def _total(x: PartialRows) -> Float[Array, "n 1"]:

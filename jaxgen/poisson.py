@@ -109,7 +109,7 @@ class PoissonNB(CountingEstimator[Poisson]):
         """Counts."""
         return domains.COUNTS
 
-    def density(self, statistics: Counts) -> Poisson:
+    def of_features(self, statistics: Counts, num_features: int) -> Poisson:
         """Smoothed rates."""
         events, rows = self._posterior(statistics)
         return Poisson(safe_log(safe_divide(events, rows, 1.0)))

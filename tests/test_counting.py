@@ -92,6 +92,35 @@ def test_multinomial_equals_exact_fractions(alpha):
             np.testing.assert_allclose(jg.log_likelihood(c, np.array(point))[k], expected, atol=1e-10)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_words_that_a_class_never_has_are_estimated_once(monkeypatch, alpha, crowded):
+    """A hundred words of which a class has a dozen, another none, and a third is empty; or where one has most."""
+    _in_pieces(monkeypatch)
+    made, of_occurring = [], class_tables._of_occurring
+    monkeypatch.setattr(class_tables, "_of_occurring", lambda *given: made.append(given) or of_occurring(*given))
+    rng, d = np.random.default_rng(0), 100
+    x, y = np.zeros((30, d), int), np.arange(30) % 3
+    x[y == 0, :12] = rng.integers(0, 2, size=(10, 12))
+    if crowded:
+        x[1] = np.arange(d) % 3 > 0
+    count, rows = np.stack([x[y == k].sum(axis=0) for k in range(4)]), np.array([10, 10, 10, 0])[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        present = np.where(rows + alpha, (count + alpha) / (rows + 2 * alpha), 0.5)
+        total = count.sum(axis=1, keepdims=True) + d * alpha
+        expected = {
+            jg.BernoulliNB(alpha=alpha): np.log([present, 1 - present]),
+            jg.MultinomialNB(alpha=alpha): np.log([np.where(total > 0, (count + alpha) / total, 1 / d)]),
+            jg.PoissonNB(alpha=alpha, exposure=alpha): np.log(
+                [np.where(rows + alpha, (count + alpha) / (rows + alpha), 1)]
+            ),
+        }
+    for estimator, logs in expected.items():
+        density = jg.fit(estimator, x, y, num_classes=4).density
+        np.testing.assert_allclose(jax.tree.leaves(density), logs, rtol=1e-12)
+    assert len(made) == (0 if crowded else len(expected))
+
+
 def test_bernoulli_sums_to_one():
     estimator = jg.BernoulliNB()
     c = jg.fit(estimator, *data(estimator))
