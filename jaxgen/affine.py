@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 from jax.scipy.special import gammaln
 
+from jaxgen.density import table_shape
 from jaxgen.numerics import drop_impossible, matmul, shortcut
 from jaxgen.projections import ProjectedDensity, Projection
 from jaxgen.pytree import STATIC, pytree
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float
 
+    from jaxgen.density import Shapes
     from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
 
@@ -195,6 +197,13 @@ class AffineDensity(abc.ABC):
     """A density whose log is affine in x, up to a coefficient: what is written once for those of counts."""
 
     takes_sparse = True
+
+    @property
+    def shapes(self) -> Shapes:
+        """All tables are of one shape."""
+        tables: Any = {name: table for name, table in vars(self).items() if hasattr(table, "shape")}
+        shape = table_shape(next(iter(tables.values())))
+        return {name: [shape] for name in tables}
 
     @abc.abstractmethod
     def prepared(self, *, likelihood: bool) -> PreparedDensity:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
+from jaxgen.density import table_shape
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from jax import Array
     from jaxtyping import Float, Int
+
+    from jaxgen.density import Shapes
 
 
 @pytree
@@ -60,6 +63,12 @@ class Categorical:
     def num_features(self) -> int:
         """d."""
         return len(self.num_categories)
+
+    @property
+    def shapes(self) -> Shapes:
+        """All categories of all features."""
+        k, _ = table_shape(self.log_probability)
+        return {"log_probability": [(k, sum(self.num_categories))]}
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax.numpy as jnp
 
@@ -24,10 +24,10 @@ class Density(Protocol):
     whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks, and may
     have `for_many_rows()`: a form that takes longer to make and is quicker for each row, and whether that is accurate;
     `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
-    was not observed given what was; `prepared(likelihood=…)`, the same density with what all rows need computed once,
-    of which `domain`, `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may
-    be `SparseRows`. One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a
-    `jaxgen.affine.PreparedDensity`.
+    was not observed given what was; `shapes`, what the shapes of its arrays may be, one beside the others;
+    `prepared(likelihood=…)`, the same density with what all rows need computed once, of which `domain`,
+    `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may be `SparseRows`.
+    One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a `jaxgen.affine.PreparedDensity`.
     """
 
     @property
@@ -55,6 +55,9 @@ class Density(Protocol):
 
 D = TypeVar("D", bound=Density, covariant=True)
 
+# What may be the shapes of arrays, by name; letters stand for what is not known.
+Shapes: TypeAlias = "dict[str, list[tuple[int | str, ...]]]"
+
 # What a density or a classifier may say of itself, and what goes for one that does not.
 _UNSAID: dict[str, Any] = {
     "takes_sparse": False,
@@ -69,6 +72,21 @@ _UNSAID: dict[str, Any] = {
 def trait(density: Any, name: str) -> Any:
     """What a density says of itself, or what goes for one that does not."""
     return getattr(density, name, _UNSAID[name])
+
+
+def table_shape(array: Any) -> tuple[int | str, ...]:
+    """(K, d), of an array that is to have that shape: with numbers where it has such a shape."""
+    return jnp.shape(array) if jnp.ndim(array) == 2 else ("K", "d")
+
+
+def check_shapes(owner: Any) -> None:
+    """Raise a ValueError for an array that does not fit the others, as its owner says in `shapes` if it says it."""
+    for name, allowed in getattr(owner, "shapes", {}).items():
+        if (found := jnp.shape(getattr(owner, name))) not in allowed:
+            shapes = " or ".join(f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in allowed)
+            raise ValueError(
+                f"{type(owner).__name__}.{name} must have shape {shapes}, beside its other arrays; found {found}."
+            )
 
 
 def prepared(density: Any, *, likelihood: bool) -> Any:

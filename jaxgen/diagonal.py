@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import domains
+from jaxgen.density import table_shape
 from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
 from jaxgen.numerics import matmul, shortcut
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
+    from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
 
 
@@ -47,6 +49,12 @@ class DiagonalGaussian(NamedTuple):
     def num_features(self) -> int:
         """d."""
         return self.mean.shape[-1]
+
+    @property
+    def shapes(self) -> Shapes:
+        """Scales for each class or for all, of each feature or of all."""
+        k, d = table_shape(self.mean)
+        return {"mean": [(k, d)], "scale": [(k, d), (1, d), (k, 1), (1, 1)]}
 
     def quick_form(self, *, likelihood: bool) -> tuple[LinearGaussian | ExpandedGaussian, Bool[Array, ""]] | None:
         """The scores as one product or two, many times faster than a pass for each class."""

@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxgen import domains
 from jaxgen.conditional import drawn, residuals
+from jaxgen.density import table_shape
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
 from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul, shortcut
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
+    from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
 
 
@@ -50,6 +52,12 @@ class Gaussian(NamedTuple):
     def num_features(self) -> int:
         """d."""
         return self.mean.shape[-1]
+
+    @property
+    def shapes(self) -> Shapes:
+        """A factor for each class, or one."""
+        k, d = table_shape(self.mean)
+        return {"mean": [(k, d)], "cholesky": [(k, d, d), (1, d, d)]}
 
     def prepared(self, *, likelihood: bool = True) -> WhitenedGaussian:
         """The same density with its factors inverted, once for all blocks of rows."""

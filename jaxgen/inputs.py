@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = Array | np.ndarray
 
+# More classes than anyone has: whether two labels are equal does not depend on how many there are.
+ANY_CLASSES = 2**30
+
 
 def is_traced(*trees: Any) -> bool:
     """Whether any leaf is a tracer, so that its values cannot be looked at."""
@@ -173,10 +176,11 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
             outside &= True if weight is None else np.asarray(weight) > 0
             if outside.any():
                 row = int(np.argmax(outside))
-                raise ValueError(
-                    f"y must hold labels in [0, {num_classes}); found {labels[row]} in row {row}. "
-                    "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does), or raise num_classes."
-                )
+                remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
+                if num_classes < ANY_CLASSES and labels[row] >= 0:
+                    remedy += ", or raise num_classes"
+                expected = f"in [0, {num_classes})" if num_classes < ANY_CLASSES else "of 0 or more"
+                raise ValueError(f"y must hold labels {expected}; found {labels[row]} in row {row}. {remedy}.")
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
 
 

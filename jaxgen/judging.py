@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 _PIECE = 4096
 # Probabilities that miss a sum of 1 by more are none; those that were rounded to bfloat16 miss it by less.
 _MASS_TOLERANCE = 0.05
-# More classes than anyone has: whether two labels are equal does not depend on how many there are.
-ANY_CLASSES = 2**30
 
 
 class Judged(NamedTuple):
@@ -112,6 +110,11 @@ def judge_scores(
         raise ValueError(
             f"{judged.name} must have shape (n, K){' or (n,)' if judged is SCORE else ''} with at least one row and "
             f"one class; found {values.shape}. Of one row give [None], and jax.vmap over further axes."
+        )
+    if judged is SCORE and values.ndim == 2 and values.shape[1] == 1:
+        raise ValueError(
+            f"score must have a column for each of two classes or more, or shape (n,); found {values.shape}. Give "
+            "score[:, 0]."
         )
     n, K = values.shape[0], 2 if values.ndim == 1 else values.shape[1]
     if y.shape not in ((n,), (n, K)):

@@ -40,8 +40,6 @@ def leave_one_out(
             "x.toarray(), or a number of folds."
         )
     rows, n = rows._replace(x=inputs.as_numbers("x", rows.x)), len(rows.y)
-    if n < 2:
-        raise ValueError(f"folds='leave-one-out' needs two rows or more, to fit to the others; found {n}.")
     # Raises for whatever is bad in the data, also where the hyperparameters are under a trace.
     whole = estimator.statistics(**rows._asdict(), num_classes=num_classes)
     size = sum(leaf.size for leaf in jax.tree.leaves(whole))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxgen import domains, inputs
 from jaxgen.classify import Classifier
 from jaxgen.projections import Projection
-from jaxgen.scoring import check_single
+from jaxgen.scoring import check_classifier
 from jaxgen.sparse import SparseRows, product
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from jaxgen.compressed import CompressedRows
+    from jaxgen.density import Shapes
 
 
 class LinearClassifier(NamedTuple):
@@ -46,12 +47,18 @@ class LinearClassifier(NamedTuple):
     @property
     def num_features(self) -> int:
         """d."""
-        return self.weights.shape[-2]
+        return jnp.shape(self.weights)[-2:][0]
 
     @property
     def class_shape(self) -> tuple[int, ...]:
         """(K,); longer for a stack of classifiers."""
         return jnp.shape(self.bias)
+
+    @property
+    def shapes(self) -> Shapes:
+        """A column of weights, and a bias, for each class."""
+        d = jnp.shape(self.weights)[0] if jnp.ndim(self.weights) == 2 else "d"
+        return {"weights": [(d, *self.class_shape)]}
 
     def prepared(self, *, likelihood: bool) -> LinearClassifier:
         """Itself: there is nothing to compute beforehand."""
@@ -131,7 +138,7 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
         return c
     if not isinstance(c, Classifier):
         raise TypeError(f"to_linear takes a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
-    check_single(c)
+    check_classifier(c)
     linear, finite = _linear_program(c)
     if linear is None:
         raise TypeError(

@@ -41,7 +41,7 @@ def accuracy(y: HardY, predicted: HardY, *, sample_weight: Weight = None) -> Flo
         >>> float(jg.metrics.accuracy(y, predicted))
         0.75
     """
-    return judging.judge_labels(judging.accuracy, y, predicted, judging.ANY_CLASSES, sample_weight)
+    return judging.judge_labels(judging.accuracy, y, predicted, inputs.ANY_CLASSES, sample_weight)
 
 
 def confusion_matrix(

@@ -113,6 +113,8 @@ def cross_validate(
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     x = x.tocsr() if hasattr(x, "tocsr") else inputs.as_array("x", x)
+    if x.ndim != 2 or x.shape[0] < 2:
+        raise ValueError(f"x must have shape (n, d) with two rows or more, to fit to the others; found {x.shape}.")
     y = np.asarray(inputs.as_array("y", y))
     if y.ndim != 1 or len(y) != x.shape[0]:
         raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
@@ -193,8 +195,23 @@ def _judge(classifiers: Any, f: int, part: Part) -> tuple[Array, Array]:
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
+    if not inputs.is_traced(posterior):
+        _check_possible(posterior, weight, f)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
+
+
+def _check_possible(posterior: Any, weight: Any, f: int) -> None:
+    """Raise for a row of a fold that the classifier of the others knows nothing of."""
+    impossible = np.isnan(np.asarray(posterior)).any(axis=1)
+    if weight is not None:
+        impossible &= np.asarray(weight) > 0
+    if impossible.any():
+        raise ValueError(
+            f"x must hold rows that the other folds leave possible; found {int(impossible.sum())} in fold {f} that are "
+            f"impossible under every class, the first in its place {int(np.argmax(impossible))}. Smooth, such as by "
+            "alpha > 0, or give such rows sample_weight 0."
+        )
 
 
 @partial(jax.jit, static_argnames="tuning")

@@ -12,7 +12,7 @@ from jaxgen import inputs
 from jaxgen.classify import Classifier, generative
 from jaxgen.density import trait
 from jaxgen.numerics import working_dtype
-from jaxgen.scoring import check_single
+from jaxgen.scoring import check_classifier
 
 if TYPE_CHECKING:
     from jax import Array
@@ -50,7 +50,7 @@ def sample(
         [ 1. 50.]
     """
     c = generative(c, "sample")
-    check_single(c)
+    check_classifier(c)
     n = inputs.check_integer("n", n)
     needs_total = trait(c.density, "needs_total_count")
     if (total_count is not None) != needs_total:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import for_many_rows, quick_form, trait
+from jaxgen.density import check_shapes, for_many_rows, quick_form, trait
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -98,8 +98,8 @@ def score(
     """
     if not all(hasattr(c, name) for name in ("scores", "domain", "num_features")):
         raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
+    check_classifier(c)
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
-    check_single(c)
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
     in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and trait(c, "in_two_steps")
@@ -166,13 +166,14 @@ def _score_compressed(
     return result, bad
 
 
-def check_single(c: Scorer) -> None:
-    """Raise for a stack of classifiers, which only vmap takes apart."""
+def check_classifier(c: Any) -> None:
+    """Raise for a stack of classifiers, which only vmap takes apart, and for arrays that do not fit each other."""
     if len(c.class_shape) != 1:
         raise ValueError(
             f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
             "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
         )
+    check_shapes(getattr(c, "density", c))
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import em, inputs, platform, starts
+from jaxgen import culprits, em, inputs, platform, starts
 from jaxgen.classify import Classifier
 from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em import EMReport
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
-from jaxgen.scoring import check_single
+from jaxgen.scoring import check_classifier
 
 if TYPE_CHECKING:
     from jax import Array
@@ -200,6 +200,11 @@ def _train(
     if key is not None:
         inputs.check_key(key)
     how = _check_start(start, key, data, complete=all_have_labels)
+    if how in _STARTS and rows.shape[0] < data.known.shape[1]:
+        raise ValueError(
+            f"x must have a row for each of num_classes={data.known.shape[1]} classes at least; found {rows.shape[0]}. "
+            "Choose fewer classes."
+        )
     restarts = inputs.check_integer("restarts", restarts)
     max_steps = inputs.check_integer("max_steps", max_steps)
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
@@ -208,6 +213,8 @@ def _train(
     found = report.last, *jax.tree.leaves(classifier)
     if not inputs.is_traced(found) and any(np.isnan(np.asarray(leaf)).any() for leaf in found):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
+        if given is not None:
+            _check_scores(given, rows)
         naive = estimator.naive()
         everywhere = np.ones_like(data.known)
         naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
@@ -229,10 +236,20 @@ def warn_unless_converged(report: EMReport) -> None:
         )
 
 
+def _check_scores(start: Classifier[Any], x: Any) -> None:
+    """Raise for a classifier to start from that is of another kind of x."""
+    try:
+        culprits.raise_for_values(x, start.domain)
+    except ValueError as error:
+        raise ValueError(
+            f"start must be a classifier of x, as {type(start.density).__name__} is not: {error}"
+        ) from None
+
+
 def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
     """The name of the start: one of `_STARTS`, "classifier", or "labels" where they are complete."""
     if isinstance(start, Classifier):
-        check_single(start)
+        check_classifier(start)
         found, wanted = (*start.class_shape, start.num_features), (data.known.shape[1], data.x.shape[1])
         if found != wanted:
             raise ValueError(f"start must have {wanted[0]} classes and {wanted[1]} features; found {found}.")

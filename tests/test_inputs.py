@@ -142,6 +142,29 @@ def test_what_is_no_classifier():
         jg.predict(jg.LDA(), X)  # pyright: ignore[reportArgumentType]
 
 
+def _of(num_classes, density):
+    return jg.Classifier(jnp.zeros(num_classes), density)
+
+
+@pytest.mark.parametrize(
+    ("c", "message"),
+    [
+        (jg.LinearClassifier(jnp.zeros((2, 2)), jnp.zeros(3)), r"weights must have shape \(2, 3\).*found \(2, 2\)"),
+        (jg.LinearClassifier(jnp.zeros(2), jnp.zeros(2)), r"weights must have shape \(d, 2\).*found \(2,\)"),
+        (_of(3, jg.Gaussian(jnp.zeros((3, 2)), jnp.eye(2))), r"cholesky must have shape \(3, 2, 2\) or \(1, 2, 2\)"),
+        (_of(3, jg.Gaussian(jnp.zeros(2), jnp.eye(2)[None])), r"Gaussian.mean must have shape \(K, d\).*found \(2,\)"),
+        (_of(3, jg.DiagonalGaussian(jnp.zeros((3, 2)), jnp.ones(2))), r"scale must have shape.*found \(2,\)"),
+        (_of(3, jg.Bernoulli(jnp.zeros((3, 2)), jnp.zeros((3, 3)))), r"log_absent must have shape \(3, 2\).*\(3, 3\)"),
+        (_of(3, jg.Categorical(jnp.zeros((3, 4)), (2, 3))), r"log_probability must have shape \(3, 5\)"),
+        (_of(2, jg.Poisson(jnp.zeros((3, 2)))), r"log_prior must have one entry for each of the density's 3 classes"),
+    ],
+    ids=lambda value: type(getattr(value, "density", value)).__name__,
+)
+def test_arrays_that_do_not_fit_each_other_are_named(c, message):
+    with pytest.raises(ValueError, match=message):
+        jg.log_posterior(c, np.ones((5, 2), int))
+
+
 def test_a_stack_of_classifiers_wants_vmap():
     stacked = jax.vmap(lambda ridge: jg.fit(jg.LDA(ridge=ridge), X + np.eye(6, 2), Y))(jnp.array([0.1, 1.0]))
     with pytest.raises(ValueError, match=r"one classifier.*found \(2, 2\).*vmap"):

@@ -167,6 +167,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
+        ({"x": X[:0], "y": Y[:0]}, ValueError, r"x must have shape \(n, d\) with two rows or more"),
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
@@ -181,6 +182,19 @@ def test_what_is_refused_and_why(keywords, error, message):
     arguments = {"x": X, "y": Y, "folds": 3} | keywords
     with pytest.raises(error, match=message):
         jg.cross_validate(jg.LDA(), **arguments)
+
+
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+def test_a_row_that_the_other_folds_make_impossible_is_named(container):
+    x, y = np.tile([[1, 2, 0]], (12, 1)), np.arange(12) % 2
+    x[7, 2] = 1  # a word that no other document has
+    fold = np.arange(12) // 4
+    estimator, rows = jg.MultinomialNB(alpha=0.0), container(x)
+    message = "found 1 in fold 1 that are impossible under every class, the first in its place 3.*alpha > 0"
+    with pytest.raises(ValueError, match=message):
+        jg.cross_validate(estimator, rows, y, folds=fold)
+    without = jg.cross_validate(estimator, rows, y, folds=fold, sample_weight=np.arange(12) != 7)
+    assert np.isfinite(without.log_loss).all()
 
 
 def test_traced_rows_are_refused():
@@ -266,7 +280,7 @@ def test_a_grid_of_hyperparameters_for_rows_left_out():
     ("estimator", "x", "y", "error", "message"),
     [
         (jg.LDA(), X, Y[:5], ValueError, r"y must be labels of shape \(120,\)"),
-        (jg.LDA(), X[:1], Y[:1], ValueError, "needs two rows or more, to fit to the others; found 1"),
+        (jg.LDA(), X[:1], Y[:1], ValueError, r"two rows or more, to fit to the others; found \(1, 4\)"),
         (jg.LDA(), np.where(np.arange(N)[:, None] == 7, np.nan, X), Y, ValueError, "found nan at row 7, column 0"),
         (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS), Y, TypeError, "takes dense x.*found sparse rows"),
         (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),

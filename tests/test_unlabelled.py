@@ -191,6 +191,12 @@ def test_gradients_go_through_the_maximum(name):
         ),
         ({"estimator": jg.GaussianNB(pooling=2.0), "num_classes": 2}, ValueError, "GDA.pooling must be from 0 to 1"),
         ({"num_classes": 2, "sample_weight": np.zeros(9)}, ValueError, "the weights of all rows are zero"),
+        ({"num_classes": 10}, ValueError, "x must have a row for each of num_classes=10 classes at least; found 9"),
+        (
+            {"start": jg.Classifier(jnp.zeros(2), jg.Poisson(jnp.zeros((2, 2))))},
+            ValueError,
+            "start must be a classifier of x, as Poisson is not: x must hold finite counts",
+        ),
         ({"estimator": jg.LogisticRegression(), "num_classes": 2}, TypeError, "estimator must be a generative one"),
         ({"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))}, TypeError, "needs a generative"),
     ],
