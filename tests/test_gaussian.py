@@ -270,7 +270,7 @@ def test_a_class_far_away_costs_the_others_no_digits_in_float32(estimator):
 
 
 @each_form
-@pytest.mark.parametrize("way", ["eager", "traced", "stacked"])
+@pytest.mark.parametrize("way", ["eager", "stacked", pytest.param("traced", marks=pytest.mark.thorough)])
 def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance, shared, way):
     """It is ten thousand deviations away: squares about a common point would lose ten nats.
 

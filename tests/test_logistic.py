@@ -80,7 +80,7 @@ def test_laws_of_weights_and_soft_labels():
     np.testing.assert_allclose(c.weights, expected.weights, atol=1e-6)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [3, pytest.param(2, marks=pytest.mark.thorough)])
 def test_gradients_through_the_optimum(classes):
     x, y = overlapping(n=30, d=2, classes=classes)
     points = overlapping(n=5, d=2, seed=3)[0]
@@ -109,7 +109,7 @@ def test_vmap_over_penalties_and_data_equals_a_loop():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_separable_data_without_a_penalty_end_with_a_statement(classes, dtype):
     x, y = overlapping(classes=classes)
     x = (x + 20 * np.eye(3)[y]).astype(dtype)
@@ -167,7 +167,7 @@ def test_constant_features_and_an_empty_class(l2):
     np.testing.assert_allclose(jg.log_posterior(c, with_constant)[:, :3], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("traced", [False, True])
 def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
     """One class of iris is separable from the others; and rows that touch the hyperplane do not hold it."""

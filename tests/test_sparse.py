@@ -128,7 +128,7 @@ def test_under_jit(make, family):
     close(program(make(x), Y), program(x, Y))
 
 
-@pytest.mark.parametrize("make", [sparse.BCOO.fromdense, CONTAINERS["bcsr"]])
+@pytest.mark.parametrize("make", [sparse.BCOO.fromdense, pytest.param(CONTAINERS["bcsr"], marks=pytest.mark.thorough)])
 def test_gradients_to_the_values_and_to_the_classifier(make):
     x = make(COUNTS[:8])
     c = jg.fit(jg.MultinomialNB(), COUNTS, Y)

@@ -36,8 +36,8 @@ def clusters(n=150, seed=0):
     [
         ("full", False, "full"),
         ("full", True, "tied"),
-        ("diagonal", False, "diag"),
-        ("spherical", False, "spherical"),
+        pytest.param("diagonal", False, "diag", marks=pytest.mark.thorough),
+        pytest.param("spherical", False, "spherical", marks=pytest.mark.thorough),
     ],
 )
 def test_gaussian_mixtures_take_the_steps_of_scikit_learn(covariance, shared, peer):
@@ -126,7 +126,7 @@ def test_a_row_counts_by_its_weight():
     close(weighted, twice, 1e-6)
 
 
-@pytest.mark.parametrize("start", ["k-means++", "random"])
+@pytest.mark.parametrize("start", ["k-means++", pytest.param("random", marks=pytest.mark.thorough)])
 def test_clusters_are_found_with_missing_features(start):
     x, y = clusters(300)
     observed = np.random.default_rng(2).random(x.shape) < 0.9
