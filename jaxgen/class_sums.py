@@ -91,17 +91,19 @@ class _Part(NamedTuple):
             for first, last in pairwise(bounds)
         ]
 
-    def products(self, block: CompressedRows) -> Iterator[tuple[np.ndarray, float]]:
+    def products(self, block: CompressedRows, *, whole: bool) -> Iterator[tuple[np.ndarray, float]]:
         """The sums of these rows, one with each of the weights, and a bound of each."""
-        whole = _are_whole(block.values)
         columns = block.transposed() if self.label is None else block.by_class(self.label, len(self.classes))
         return (_product(columns, weight, whole=whole) for weight in self.weights)
 
 
 def class_sums(
-    x: CompressedRows, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, entries: int
+    x: CompressedRows, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, binary: bool, entries: int
 ) -> Sums:
-    """The sums of features by class, in the working dtype, from pieces of so many entries or more."""
+    """The sums of features by class, in the working dtype, from pieces of so many entries or more.
+
+    `binary` says that features are 0 or 1 where x is in its domain.
+    """
     (n, d), dtype = x.shape, working_dtype(x.dtype)
     each = max(x.num_entries, 1) / n
     enough = min(x.num_entries // (2 * shares.cores()), _MOST_CELLS)
@@ -132,7 +134,9 @@ def class_sums(
             if block.dtype.kind == "f":
                 block = block.astype(dtype)
             bad |= not domain.holds(block.values)
-            for total, (values, largest) in zip(sums[i], piece.products(features(block)), strict=True):
+            block = features(block)
+            products = piece.products(block, whole=binary or _are_whole(block.values))
+            for total, (values, largest) in zip(sums[i], products, strict=True):
                 total.add(values, largest)
         return bad
 

@@ -136,7 +136,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
 
     def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
-        sums = class_sums(x, labels, self.features, self.domain, entries=entries)
+        sums = class_sums(x, labels, self.features, self.domain, binary=self.binary, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary, None, self.counted), sums.bad
 
     def density(self, statistics: Counts) -> D:
