@@ -87,14 +87,13 @@ class Classifier(NamedTuple, Generic[D]):
 
     def quick_form(self, *, likelihood: bool) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
         """The same classifier in a quicker form, of one that is prepared, and whether that is accurate."""
-        return self._in_form(quick_form(self.density, likelihood=likelihood))
-
-    def for_many_rows(self) -> tuple[Classifier[Any], Bool[Array, ""]] | None:
-        """The same classifier in a form for many rows, of one in a quick form, and whether that is accurate."""
-        return self._in_form(for_many_rows(self.density))
-
-    def _in_form(self, found: tuple[Any, Array] | None) -> tuple[Classifier[Any], Array] | None:
+        found = quick_form(self.density, likelihood=likelihood)
         return None if found is None else (self._replace(density=found[0]), found[1])
+
+    def for_many_rows(self) -> Classifier[Any] | None:
+        """The same classifier in a form for many rows, of one in a quick form; None where there is none."""
+        found = for_many_rows(self.density)
+        return None if found is None else self._replace(density=found)
 
     def prepared(self, *, likelihood: bool) -> Classifier[Any]:
         """The same classifier, with what scoring needs of it computed once for all rows."""

@@ -22,7 +22,7 @@ class Density(Protocol):
     `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
     up to a common term; `quick_form(likelihood=…)`, a density that is quicker for what `prepared` is asked for, and
     whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks, and may
-    have `for_many_rows()`: a form that takes longer to make and is quicker for each row, and whether that is accurate;
+    have `for_many_rows()`: a form that takes longer to make and is quicker for each row, None where there is none;
     `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
     was not observed given what was; `shapes`, what the shapes of its arrays may be, one beside the others;
     `prepared(likelihood=…)`, the same density with what all rows need computed once, of which `domain`,
@@ -99,8 +99,8 @@ def quick_form(density: Any, *, likelihood: bool) -> tuple[Any, Array] | None:
     return density.quick_form(likelihood=likelihood) if hasattr(density, "quick_form") else None
 
 
-def for_many_rows(density: Any) -> tuple[Any, Array] | None:
-    """A form for many rows, of a quick one, and whether it is accurate, where there is one."""
+def for_many_rows(density: Any) -> Any:
+    """The form for many rows, of a quick one; None where there is none."""
     return density.for_many_rows() if hasattr(density, "for_many_rows") else None
 
 

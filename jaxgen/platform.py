@@ -68,8 +68,8 @@ class Tuning:
 # once 14 ms. Scores that are products XLA makes, centred and normalised, in one pass over rows of any number, in
 # parallel and with no temporary of their size: LDA 20 ms against 28 in blocks by two threads, 14 against 31 for
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
-# QDA's scores of classes in pairs: 120 ms in place of 170 to 210; a singular value decomposition of five matrices of
-# 100 × 100 takes 5 ms of that, and 150 to compile; on a GPU it would take longer than all scores.
+# QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
+# classifier, and up to 20 of a core that waits in LAPACK for more.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
 CPU = Tuning(
     class_sum="scatter",
@@ -78,7 +78,7 @@ CPU = Tuning(
     class_fold_elements=2**17,
     score_elements=2**19,
     product_elements=2**28,
-    many_rows=2**9,
+    many_rows=2**10,
     most_rows=2**12,
     window=2**14,
     entries=2**19,

@@ -36,8 +36,7 @@ class _Latest(NamedTuple):
 
     of: Any = None
     leaves: Any = ()
-    form: Any = None
-    many: bool = False
+    forms: dict[bool, Any] = {}  # noqa: RUF012, which is never written to
 
 
 _latest = _Latest()
@@ -126,16 +125,22 @@ def _ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
     global _latest
     leaves, structure = jax.tree.flatten(c)
     mine = (structure, likelihood, getattr(jax.config, "jax_enable_x64", None))
-    if mine == _latest.of and many <= _latest.many and all(map(is_, leaves, _latest.leaves)):
-        return _latest.form
-    form, accurate = _quick_program(c, likelihood)
-    if accurate is not None and not accurate:
-        form = _prepare_program(c, likelihood)
+    forms = _latest.forms if mine == _latest.of and all(map(is_, leaves, _latest.leaves)) else {}
+    if many in forms:
+        return forms[many]
+    form = forms[False] if forms else _form(c, likelihood=likelihood)
+    ready = form
     if many and (found := for_many_rows(form)) is not None:
-        form = found[0] if found[1] else form
+        ready = jax.device_put(found, shares.placement(c))
     if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
-        _latest = _Latest(mine, leaves, form, many)
-    return form
+        _latest = _Latest(mine, leaves, {False: form, many: ready})
+    return ready
+
+
+def _form(c: Scorer, *, likelihood: bool) -> Any:
+    """The quick form where it is accurate, else what is prepared."""
+    form, accurate = _quick_program(c, likelihood)
+    return form if accurate is None or accurate else _prepare_program(c, likelihood)
 
 
 def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import jaxgen as jg
 from jaxgen.quadratic import CentredGaussian
 
 D = 3
-NUM_ROWS = 512 * D  # from which a CPU takes pairs
+NUM_ROWS = 1024 * D  # from which a CPU takes pairs
 
 
 def classifier_and_rows(num_classes, spread, dtype):
@@ -46,21 +46,37 @@ def test_scores_of_many_rows_are_those_of_the_formula(num_classes, spread, dtype
 
 
 @pytest.mark.parametrize(("num_classes", "spread"), [(2, 1.0), (3, 100.0), (4, 1e5)])
-def test_pairs_say_whether_they_are_accurate(num_classes, spread):
+def test_classes_are_paired_where_that_is_accurate(num_classes, spread):
     c, x = classifier_and_rows(num_classes, spread, np.float32)
     centred, _ = c.density.prepared().quick_form(likelihood=True)
-    pairs, accurate = centred.for_many_rows()
-    assert bool(accurate) == (spread < 1000)
-    if accurate:
+    pairs = centred.for_many_rows()
+    assert (pairs is not None) == (spread < 1000)
+    if pairs is not None:
         expected, _ = distances_and_joint(c, x)
         tolerance = 16 * spread * np.finfo(np.float32).eps
         np.testing.assert_allclose(pairs.squared_distances(jnp.asarray(x)), expected, atol=tolerance, rtol=tolerance)
 
 
+@pytest.mark.parametrize("width", [1 / 900, 900.0])
+@pytest.mark.parametrize("far", [1.0, 100.0])
+def test_a_class_loses_no_digits_beside_a_narrow_or_a_wide_one(width, far):
+    rng = np.random.default_rng(0)
+    d = 5
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    cholesky = np.stack([np.linalg.cholesky(turn * [width**2, 1, 1, 1, 1] @ turn.T), np.eye(d)])
+    mean = rng.normal(scale=0.004, size=(2, d)).astype(np.float32)
+    density = jg.Gaussian(jnp.asarray(mean), jnp.asarray(cholesky, jnp.float32))
+    x = (far * rng.normal(size=(1024 * d, d))).astype(np.float32)
+    joint = jg.log_joint(jg.Classifier(jnp.log(jnp.full(2, 0.5, jnp.float32)), density), x)
+    constant = np.log(0.5) - d / 2 * np.log(2 * np.pi)
+    expected = constant - np.sum((x.astype(np.float64) - mean[1]) ** 2, axis=1) / 2
+    np.testing.assert_allclose(joint[:, 1], expected, rtol=8 * np.finfo(np.float32).eps, atol=1e-5)
+
+
 def test_classes_are_paired_once_for_all_calls_with_many_rows(monkeypatch):
     made, pair = [], CentredGaussian.for_many_rows
     monkeypatch.setattr(CentredGaussian, "for_many_rows", lambda form: made.append(form) or pair(form))
-    c, x = classifier_and_rows(4, 1.0, np.float64)
+    c, x = classifier_and_rows(4, 1.0, np.float32)
     few = jg.predict(c, x[:100])
     assert not made
     many = jg.predict(c, x)
