@@ -201,8 +201,9 @@ class AffineDensity(abc.ABC):
     @property
     def shapes(self) -> Shapes:
         """All tables are of one shape."""
-        tables: Any = {name: table for name, table in vars(self).items() if hasattr(table, "shape")}
-        shape = table_shape(next(iter(tables.values())))
+        fields = dataclasses.fields(self)  # pyright: ignore[reportArgumentType]
+        tables = [field.name for field in fields if not field.metadata.get("static")]
+        shape = table_shape(getattr(self, tables[0]))
         return {name: [shape] for name in tables}
 
     @abc.abstractmethod

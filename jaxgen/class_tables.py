@@ -8,6 +8,7 @@ in a class most of a million words never occur: what is made of no count is made
 from __future__ import annotations
 
 import dataclasses
+import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +32,10 @@ _FEWEST_CELLS = 2**23
 # in pieces of one, two or five classes.
 _CELLS = 2**20
 # Share of the features, at most, that a class has where those are estimated by themselves. Of 20 × 1,000,000 an eighth:
-# Bernoulli's tables take 50 ms where all in pieces take 90, the multinomial's 39 and 53.
+# Bernoulli's tables take 50 ms where all in pieces take 90, the multinomial's 39 and 53. And the features, at least: a
+# class takes 50 µs, in which 2^17 cells are estimated in pieces.
 _FEW = 0.25
+_FEWEST_FEATURES = 2**17
 
 
 def is_large(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
@@ -77,15 +80,23 @@ def _are_alike(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
 
 
 def _occurring(feature_sum: Array) -> list[Int[np.ndarray, " m"]] | None:
-    """The features that each class has; None where some class has more than a few."""
+    """The features that each class has; None where some class has more than a few, or there are not many in all."""
     counts = np.asarray(feature_sum)
+    if counts.shape[1] < _FEWEST_FEATURES:
+        return None
+    has_many = threading.Event()
 
     def of_class(k: int) -> Int[np.ndarray, " m"] | None:
+        if has_many.is_set():
+            return None
         occurs = counts[k] != 0
-        return np.flatnonzero(occurs) if np.count_nonzero(occurs) < _FEW * len(occurs) else None
+        if np.count_nonzero(occurs) < _FEW * len(occurs):
+            return np.flatnonzero(occurs)
+        has_many.set()
+        return None
 
     found = shares.over(of_class, range(len(counts)))
-    return None if any(features is None for features in found) else found
+    return None if has_many.is_set() else found
 
 
 def _of_occurring(

@@ -10,6 +10,7 @@ from jax import lax
 
 from jaxgen import domains
 from jaxgen.affine import as_they_are, log_factorial
+from jaxgen.density import table_shape
 from jaxgen.rising import log_rising
 from jaxgen.sparse import SparseRows, row_sum, summed
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
+    from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
 
 
@@ -40,6 +42,7 @@ class DirichletMultinomial(NamedTuple):
     concentration: Float[Array, "classes d"]
 
     domain = domains.COUNTS
+    positive = ("concentration",)
     needs_total_count = True
     takes_sparse = True
 
@@ -120,12 +123,19 @@ class NegativeBinomial(NamedTuple):
     rate: Float[Array, "classes features"]
 
     domain = domains.COUNTS
+    positive = ("shape", "rate")
     takes_sparse = True
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.shape.shape[-1]
+
+    @property
+    def shapes(self) -> Shapes:
+        """A rate for each feature, or one for all."""
+        k, d = table_shape(self.shape)
+        return {"shape": [(k, d)], "rate": [(k, d), (k, 1)]}
 
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""

@@ -24,7 +24,8 @@ class Density(Protocol):
     whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks, and may
     have `for_many_rows()`: a form that takes longer to make and is quicker for each row, None where there is none;
     `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
-    was not observed given what was; `shapes`, what the shapes of its arrays may be, one beside the others;
+    was not observed given what was; `shapes`, what the shapes of its arrays may be, one beside the others; `positive`,
+    the names of those that hold what must be positive, or a factor with such a diagonal;
     `prepared(likelihood=…)`, the same density with what all rows need computed once, of which `domain`,
     `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may be `SparseRows`.
     One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a `jaxgen.affine.PreparedDensity`.
@@ -66,6 +67,7 @@ _UNSAID: dict[str, Any] = {
     "needs_total_count": False,
     "score_width": 0,
     "marginal_width": 0,
+    "positive": (),
 }
 
 
@@ -80,13 +82,22 @@ def table_shape(array: Any) -> tuple[int | str, ...]:
 
 
 def check_shapes(owner: Any) -> None:
-    """Raise a ValueError for an array that does not fit the others, as its owner says in `shapes` if it says it."""
+    """Raise a ValueError for an array that does not fit the others, as its owner, or a part of it, says in `shapes`."""
     for name, allowed in getattr(owner, "shapes", {}).items():
         if (found := jnp.shape(getattr(owner, name))) not in allowed:
             shapes = " or ".join(f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in allowed)
             raise ValueError(
                 f"{type(owner).__name__}.{name} must have shape {shapes}, beside its other arrays; found {found}."
             )
+    for part in parts(owner).values():
+        check_shapes(part)
+
+
+def parts(owner: Any) -> dict[str, Any]:
+    """The densities that a classifier or a density is made of, by what stands behind its name."""
+    if hasattr(owner, "density"):
+        return {".density": owner.density}
+    return {f".densities[{i}]": density for i, density in enumerate(getattr(owner, "densities", ()))}
 
 
 def prepared(density: Any, *, likelihood: bool) -> Any:

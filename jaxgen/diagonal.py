@@ -44,6 +44,7 @@ class DiagonalGaussian(NamedTuple):
     scale: Float[Array, "scales features"]
 
     domain = domains.FINITE
+    positive = ("scale",)
 
     @property
     def num_features(self) -> int:

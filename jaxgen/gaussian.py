@@ -47,6 +47,7 @@ class Gaussian(NamedTuple):
     cholesky: Float[Array, "covariances d d"]
 
     domain = domains.FINITE
+    positive = ("cholesky",)
 
     @property
     def num_features(self) -> int:

@@ -179,7 +179,8 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
                 if num_classes < ANY_CLASSES and labels[row] >= 0:
                     remedy += ", or raise num_classes"
-                expected = f"in [0, {num_classes})" if num_classes < ANY_CLASSES else "of 0 or more"
+                below = num_classes >= ANY_CLASSES and labels[row] < 0
+                expected = "of 0 or more" if below else f"in [0, {num_classes})"
                 raise ValueError(f"y must hold labels {expected}; found {labels[row]} in row {row}. {remedy}.")
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
 

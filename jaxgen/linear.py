@@ -47,7 +47,7 @@ class LinearClassifier(NamedTuple):
     @property
     def num_features(self) -> int:
         """d."""
-        return jnp.shape(self.weights)[-2:][0]
+        return next(iter(jnp.shape(self.weights)[-2:]), 0)
 
     @property
     def class_shape(self) -> tuple[int, ...]:

@@ -40,6 +40,8 @@ class _Latest(NamedTuple):
 
 
 _latest = _Latest()
+# The arrays of the classifier that was found to hold what a density holds.
+_checked: list[Any] = []
 
 
 class Scorer(Protocol):
@@ -112,7 +114,19 @@ def score(
         result, bad = _score_rows(function, _ready(c, likelihood=likelihood, many=many), rows, tuning)
     if not inputs.is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
+    if place is not None and not _holds_nan(result) and not shares.is_distributed(c):
+        _check_parameters(c)
     return result
+
+
+def _check_parameters(c: Scorer) -> None:
+    """Raise for a classifier that makes scores NaN, where an answer cannot say so; of the latest small one, once."""
+    global _checked
+    leaves = jax.tree.leaves(c)
+    if len(leaves) != len(_checked) or not all(map(is_, leaves, _checked)):
+        culprits.check_parameters(c)
+        if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
+            _checked = leaves
 
 
 def _ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
@@ -178,7 +192,7 @@ def check_classifier(c: Any) -> None:
             f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
             "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
         )
-    check_shapes(getattr(c, "density", c))
+    check_shapes(c)
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
@@ -343,8 +357,13 @@ def _dtype(c: Any) -> Any:
     return jax.tree.leaves(c)[0].dtype
 
 
+def _holds_nan(result: Any) -> bool:
+    """Whether a result can be NaN: a class cannot."""
+    return jnp.issubdtype(result.dtype, jnp.floating)
+
+
 def _spoil(result: Array, bad: Array) -> Array:
     """NaN for some rows, where the result can hold it."""
-    if not jnp.issubdtype(result.dtype, jnp.floating):
+    if not _holds_nan(result):
         return result
     return jnp.where(bad.reshape(*bad.shape, *(1,) * (result.ndim - bad.ndim)), jnp.nan, result)

@@ -14,6 +14,7 @@ from jax import lax
 
 from jaxgen import domains
 from jaxgen.conditional import drawn
+from jaxgen.density import table_shape
 from jaxgen.gaussian import Gaussian, WhitenedGaussian
 from jaxgen.numerics import inverse_factor
 from jaxgen.rising import log_rising
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
+    from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
 
 _HALF_LOG_2PI = float(np.log(2 * np.pi) / 2)
@@ -53,11 +55,18 @@ class StudentT(NamedTuple):
     spread: Float[Array, " spreads"]
 
     domain = domains.FINITE
+    positive = ("cholesky", "degrees", "spread")
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.mean.shape[-1]
+
+    @property
+    def shapes(self) -> Shapes:
+        """A factor, a number of degrees and a spread for each class, or one."""
+        k, d = table_shape(self.mean)
+        return {"mean": [(k, d)], "cholesky": [(k, d, d), (1, d, d)], "degrees": [(k,), (1,)], "spread": [(k,), (1,)]}
 
     def prepared(self, *, likelihood: bool = True) -> WhitenedStudentT:
         """The same density with its factors inverted, once for all blocks of rows."""

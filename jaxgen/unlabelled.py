@@ -200,11 +200,6 @@ def _train(
     if key is not None:
         inputs.check_key(key)
     how = _check_start(start, key, data, complete=all_have_labels)
-    if how in _STARTS and rows.shape[0] < data.known.shape[1]:
-        raise ValueError(
-            f"x must have a row for each of num_classes={data.known.shape[1]} classes at least; found {rows.shape[0]}. "
-            "Choose fewer classes."
-        )
     restarts = inputs.check_integer("restarts", restarts)
     max_steps = inputs.check_integer("max_steps", max_steps)
     program = partial(_program, how=how, restarts=restarts, max_steps=max_steps, tuning=platform.tuning_of(data))
@@ -213,11 +208,11 @@ def _train(
     found = report.last, *jax.tree.leaves(classifier)
     if not inputs.is_traced(found) and any(np.isnan(np.asarray(leaf)).any() for leaf in found):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
-        if given is not None:
-            _check_scores(given, rows)
         naive = estimator.naive()
         everywhere = np.ones_like(data.known)
         naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
+        if given is not None:
+            _check_scores(given, rows, None if sample_weight is None else np.asarray(sample_weight) > 0)
         raise ValueError(
             f"every one of {restarts} runs broke down: a class was left with too few rows for its covariance. Raise "
             "ridge, restarts or prior strength, choose fewer classes, or share the covariance."
@@ -236,10 +231,10 @@ def warn_unless_converged(report: EMReport) -> None:
         )
 
 
-def _check_scores(start: Classifier[Any], x: Any) -> None:
+def _check_scores(start: Classifier[Any], x: Any, present: Any) -> None:
     """Raise for a classifier to start from that is of another kind of x."""
     try:
-        culprits.raise_for_values(x, start.domain)
+        culprits.raise_for_values(x, start.domain, present)
     except ValueError as error:
         raise ValueError(
             f"start must be a classifier of x, as {type(start.density).__name__} is not: {error}"

@@ -37,6 +37,7 @@ def times(count, log_probability):
 def _in_pieces(monkeypatch):
     monkeypatch.setattr(class_tables, "_FEWEST_CELLS", 1)
     monkeypatch.setattr(class_tables, "_CELLS", 2 * D)
+    monkeypatch.setattr(class_tables, "_FEWEST_FEATURES", 1)
 
 
 @pytest.fixture(params=[False, True], ids=["whole", "two classes at a time, where they may be"])

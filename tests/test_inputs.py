@@ -125,6 +125,11 @@ def test_values_outside_the_domain_of_a_classifier():
         jg.predict(jg.fit(jg.MultinomialNB(), X, Y), -X)
 
 
+def test_a_threshold_may_be_a_number_of_numpy():
+    c = jg.fit(jg.BernoulliNB(binarize=np.float64(0.5)), BITS, Y)  # pyright: ignore[reportArgumentType]
+    np.testing.assert_array_equal(jg.predict(c, BITS), jg.predict(jg.fit(jg.BernoulliNB(), BITS, Y), BITS))
+
+
 def test_an_impossible_point_is_no_error():
     c = jg.fit(jg.BernoulliNB(alpha=0.0), np.array([[1, 0], [1, 0]]), np.array([0, 1]))
     assert np.isnan(jg.log_posterior(c, np.array([0, 1]))).all()
@@ -151,18 +156,55 @@ def _of(num_classes, density):
     [
         (jg.LinearClassifier(jnp.zeros((2, 2)), jnp.zeros(3)), r"weights must have shape \(2, 3\).*found \(2, 2\)"),
         (jg.LinearClassifier(jnp.zeros(2), jnp.zeros(2)), r"weights must have shape \(d, 2\).*found \(2,\)"),
+        (jg.LinearClassifier(jnp.zeros(()), jnp.zeros(2)), r"weights must have shape \(d, 2\).*found \(\)"),
         (_of(3, jg.Gaussian(jnp.zeros((3, 2)), jnp.eye(2))), r"cholesky must have shape \(3, 2, 2\) or \(1, 2, 2\)"),
         (_of(3, jg.Gaussian(jnp.zeros(2), jnp.eye(2)[None])), r"Gaussian.mean must have shape \(K, d\).*found \(2,\)"),
         (_of(3, jg.DiagonalGaussian(jnp.zeros((3, 2)), jnp.ones(2))), r"scale must have shape.*found \(2,\)"),
         (_of(3, jg.Bernoulli(jnp.zeros((3, 2)), jnp.zeros((3, 3)))), r"log_absent must have shape \(3, 2\).*\(3, 3\)"),
         (_of(3, jg.Categorical(jnp.zeros((3, 4)), (2, 3))), r"log_probability must have shape \(3, 5\)"),
+        (
+            _of(3, jg.StudentT(jnp.zeros((3, 2)), jnp.eye(2)[None], jnp.ones(2), jnp.ones(1))),
+            r"degrees must have shape",
+        ),
+        (_of(3, jg.NegativeBinomial(jnp.ones((3, 2)), jnp.ones((2, 2)))), r"rate must have shape \(3, 2\) or \(3, 1\)"),
+        (_of(3, jg.Mixed((jg.Poisson(jnp.zeros(3)),), ((0, 1),))), r"Poisson.log_rate must have shape \(K, d\)"),
         (_of(2, jg.Poisson(jnp.zeros((3, 2)))), r"log_prior must have one entry for each of the density's 3 classes"),
     ],
     ids=lambda value: type(getattr(value, "density", value)).__name__,
 )
 def test_arrays_that_do_not_fit_each_other_are_named(c, message):
-    with pytest.raises(ValueError, match=message):
-        jg.log_posterior(c, np.ones((5, 2), int))
+    for options in ({}, {} if isinstance(c, jg.LinearClassifier) else {"observed": np.ones((5, 2), bool)}):
+        with pytest.raises(ValueError, match=message):
+            jg.log_posterior(c, np.ones((5, 2), int), **options)
+
+
+@pytest.mark.parametrize(
+    ("density", "message"),
+    [
+        (
+            jg.DiagonalGaussian(jnp.zeros((2, 2)), jnp.array([[-1.0], [1.0]])),
+            r"density.scale must hold positive.*-1.0 at \[0, 0\]",
+        ),
+        (jg.Gaussian(jnp.zeros((2, 2)), jnp.zeros((1, 2, 2))), r"density.cholesky must hold positive .* diagonal"),
+        (
+            jg.Multinomial(jnp.full((2, 2), jnp.nan)),
+            r"density.log_probability must hold numbers.*nan at \[0, 0\].*under jit",
+        ),
+        (
+            jg.Mixed(
+                (jg.Poisson(jnp.zeros((2, 1))), jg.DiagonalGaussian(jnp.zeros((2, 1)), jnp.zeros((2, 1)))), ((0,), (1,))
+            ),
+            r"density.densities\[1\].scale must hold positive numbers; found 0.0",
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_class_is_not_told_by_parameters_that_no_density_has(density, message):
+    c, x = _of(2, density), np.ones((5, 2), int)
+    assert np.isnan(jg.log_posterior(c, x)).all()
+    for rows in (x, scipy.sparse.csr_array(x)) if isinstance(density, jg.Multinomial) else (x,):
+        with pytest.raises(ValueError, match=message):
+            jg.predict(c, rows)
 
 
 def test_a_stack_of_classifiers_wants_vmap():

@@ -287,6 +287,7 @@ BAD_CALLS = {
         r"log odds.*found \[-inf -inf\] in row 0"),
     "three classes, one score": (metrics.roc_auc, (Y, LOG_POSTERIOR[:, 0]), {}, ValueError, r"labels in \[0, 2\)"),
     "negative label": (metrics.accuracy, (Y - 1, PREDICTED), {}, ValueError, r"y must hold labels of 0 or more; f"),
+    "large label": (metrics.accuracy, (Y + 2**30, PREDICTED), {}, ValueError, r"labels in \[0, 1073741824\); found"),
     "score of one column": (metrics.roc_auc, (Y % 2, LOG_POSTERIOR[:, :1]), {}, ValueError, r"\(40, 1\).*Give score"),
     "score of three axes": (metrics.roc_auc, (Y, LOG_POSTERIOR[None]), {}, ValueError, r"shape \(n, K\) or \(n,\)"),
 }  # fmt: skip

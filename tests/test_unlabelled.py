@@ -191,7 +191,6 @@ def test_gradients_go_through_the_maximum(name):
         ),
         ({"estimator": jg.GaussianNB(pooling=2.0), "num_classes": 2}, ValueError, "GDA.pooling must be from 0 to 1"),
         ({"num_classes": 2, "sample_weight": np.zeros(9)}, ValueError, "the weights of all rows are zero"),
-        ({"num_classes": 10}, ValueError, "x must have a row for each of num_classes=10 classes at least; found 9"),
         (
             {"start": jg.Classifier(jnp.zeros(2), jg.Poisson(jnp.zeros((2, 2))))},
             ValueError,
@@ -208,6 +207,18 @@ def test_what_is_refused_and_why(options, error, message):
         arguments["key"] = None
     with pytest.raises(error, match=message):
         jg.train_em(arguments.pop("estimator"), **arguments)
+
+
+def test_a_start_is_not_blamed_for_what_is_not_of_it():
+    x, _ = clusters(30)
+    start = jg.fit(jg.GaussianNB(), x, np.arange(30) % 3)
+    x[4, 1] = np.nan
+    with pytest.raises(ValueError, match=r"^x must hold finite numbers; found nan at row 4, column 1"):
+        jg.fit_em(jg.GaussianNB(), x, start=start)
+    weight = np.where(np.arange(30) == 4, 0.0, 1.0)
+    x[~np.isnan(x)] = 1.0
+    with pytest.raises(ValueError, match=r"^every one of 1 runs broke down"):
+        jg.fit_em(jg.QDA(ridge=0.0), x, start=start, sample_weight=weight)
 
 
 def test_a_run_that_ends_early_warns():
