@@ -62,6 +62,17 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     return _from_entries(values, rows, columns, (n, d))
 
 
+def as_matrix(x: Any) -> Any:
+    """Any sparse matrix whose values are known as one of scipy, whose rows can be taken."""
+    x = as_sparse(x)
+    if isinstance(x, CompressedRows):
+        return x.matrix
+    values, columns = np.asarray(x.values), np.asarray(x.columns)
+    rows = np.broadcast_to(np.asarray(x.rows)[:, None], values.shape)
+    own = values != 0  # what fills a group up is zero
+    return _from_entries(values[own], rows[own], columns[own], x.shape).matrix
+
+
 def _check_dtype(x: Any) -> None:
     real = x.dtype == bool or jnp.issubdtype(x.dtype, jnp.integer) or jnp.issubdtype(x.dtype, jnp.floating)
     if not real or x.dtype.itemsize > 8:
@@ -107,10 +118,10 @@ def pad_rows(x: Any) -> SparseRows:
     """Sparse rows with the entries of each row in groups of eight, ready to be scored many times.
 
     Args:
-        x: a scipy.sparse matrix or array of any format, or a BCOO or BCSR.
+        x: a scipy.sparse matrix or array of any format, or a BCOO or BCSR; what was padded before stays as it is.
 
     Returns:
-        A pytree that `fit` and every verb take in place of x, also under `jit`, with gradients to its values.
+        A pytree that `fit`, `fit_em` and every verb take in place of x, also under `jit`, with gradients to its values.
 
     Raises:
         TypeError: for anything else, and under a trace, where the lengths of the rows are not known.
@@ -121,6 +132,8 @@ def pad_rows(x: Any) -> SparseRows:
         >>> jg.fit(jg.MultinomialNB(), jg.pad_rows(words), np.array([0, 1])).log_prior.shape
         (2,)
     """
+    if isinstance(x, SparseRows):
+        return x
     compressed = as_sparse(x) if is_sparse(x) else None
     if not isinstance(compressed, CompressedRows):
         raise TypeError(

@@ -12,7 +12,6 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import parts, trait
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
@@ -97,35 +96,6 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None
         "overflows. Rescale the features, and weights whose sum overflows, or compute in float64 "
         "(jax.config.update('jax_enable_x64', True))."
     )
-
-
-def check_parameters(c: Any) -> None:
-    """Raise a ValueError for a classifier that holds NaN or +∞, or what must be positive and is not."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(c):
-        array = np.asarray(leaf)
-        if not array.max(initial=-np.inf) < np.inf:
-            remedy = "A fit under jit is NaN where the same fit outside of it has an error, which says why."
-            _raise_for_numbers(
-                f"c{jax.tree_util.keystr(path)}", array, array < np.inf, "numbers below infinity", remedy
-            )
-    _check_positive("c", c)
-
-
-def _check_positive(name: str, owner: Any) -> None:
-    for attribute in trait(owner, "positive"):
-        array = np.asarray(getattr(owner, attribute))
-        factors = array.ndim > 2
-        array = np.diagonal(array, axis1=-2, axis2=-1) if factors else array
-        if not (good := array > 0).all():
-            expected = "positive numbers" + " in the diagonal of each factor" * factors
-            _raise_for_numbers(f"{name}.{attribute}", array, good, expected, "Were these their logarithms?")
-    for place, part in parts(owner).items():
-        _check_positive(name + place, part)
-
-
-def _raise_for_numbers(name: str, array: np.ndarray, good: np.ndarray, expected: str, remedy: str) -> NoReturn:
-    first = np.unravel_index(np.argmin(good), good.shape)
-    raise ValueError(f"{name} must hold {expected}; found {array[first]} at [{', '.join(map(str, first))}]. {remedy}")
 
 
 def raise_for_no_weight() -> NoReturn:

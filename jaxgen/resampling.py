@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxgen import culprits, inputs, judging, metrics, platform, shares
 from jaxgen.classify import log_posterior
+from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import estimate, fit
 from jaxgen.folds import Part, Rows, copies, deal, members, outside
@@ -60,7 +61,7 @@ def cross_validate(
 
     Args:
         estimator: any of jaxgen's.
-        x: features (n, d), concrete; rows of `scipy.sparse` where the estimator counts.
+        x: features (n, d), concrete; sparse rows where the estimator counts.
         y: labels (n,), concrete.
         folds: their number, each with its share of every class, in the order of the rows; or the fold of each row,
             0 … F − 1, (n,); or "leave-one-out", every row by itself, of dense x where the estimator is generative. The
@@ -112,7 +113,7 @@ def cross_validate(
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
-    x = x.tocsr() if hasattr(x, "tocsr") else inputs.as_array("x", x)
+    x = as_matrix(x) if is_sparse(x) else inputs.as_array("x", x)
     if x.ndim != 2 or x.shape[0] < 2:
         raise ValueError(f"x must have shape (n, d) with two rows or more, to fit to the others; found {x.shape}.")
     y = np.asarray(inputs.as_array("y", y))

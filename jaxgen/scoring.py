@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import check_shapes, for_many_rows, quick_form, trait
+from jaxgen.density import check_parameters, check_shapes, for_many_rows, quick_form, trait
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -115,16 +115,16 @@ def score(
     if not inputs.is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     if place is not None and not _holds_nan(result) and not shares.is_distributed(c):
-        _check_parameters(c)
+        _check_once(c)
     return result
 
 
-def _check_parameters(c: Scorer) -> None:
+def _check_once(c: Scorer) -> None:
     """Raise for a classifier that makes scores NaN, where an answer cannot say so; of the latest small one, once."""
     global _checked
     leaves = jax.tree.leaves(c)
     if len(leaves) != len(_checked) or not all(map(is_, leaves, _checked)):
-        culprits.check_parameters(c)
+        check_parameters(c)
         if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
             _checked = leaves
 

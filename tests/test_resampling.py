@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse
 import scipy.special
 import scipy.stats
+from jax.experimental import sparse
 from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
@@ -35,12 +36,14 @@ FOLD = RNG.permutation(np.arange(N) % 5)
         (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0), X),
         (jg.MultinomialNB(), MultinomialNB(), WORDS),
         (jg.MultinomialNB(), MultinomialNB(), scipy.sparse.coo_array(WORDS)),
+        (jg.MultinomialNB(), MultinomialNB(), sparse.BCOO.fromdense(WORDS, nse=WORDS.size)),
+        (jg.MultinomialNB(), MultinomialNB(), jg.pad_rows(scipy.sparse.csr_array(WORDS))),
         (jg.LogisticRegression(l2=0.5), LogisticRegression(C=2.0, tol=1e-10, max_iter=1000), X),
     ],
 )
 def test_folds_are_scored_as_scikit_learn_scores_them(estimator, peer, x):
     ours = jg.cross_validate(estimator, x, Y, folds=FOLD)
-    dense = x.toarray() if scipy.sparse.issparse(x) else x
+    dense = x if isinstance(x, np.ndarray) else WORDS
     cuts = [(np.flatnonzero(FOLD != f), np.flatnonzero(FOLD == f)) for f in range(5)]
     np.testing.assert_allclose(ours.accuracy, cross_val_score(peer, dense, Y, cv=cuts), atol=1e-12)
     loss = cross_val_score(peer, dense, Y, cv=cuts, scoring="neg_log_loss")
