@@ -7,7 +7,7 @@ are read where they lie once for each class. Otherwise rows of one class are put
 
 from __future__ import annotations
 
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,20 +16,17 @@ import numpy as np
 
 from jaxgen import shares
 from jaxgen.labels import HardLabels
+from jaxgen.limbs import LimbSum, are_whole, product
 from jaxgen.numerics import working_dtype
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from jaxgen.compressed import CompressedRows
     from jaxgen.domains import Domain
-    from jaxgen.labels import Labels
+    from jaxgen.labels import Labels, SoftLabels
 
-# Sums that are added to others at a time: a quarter of a megabyte in each limb.
-_STRETCH = 2**16
-# Whole numbers are summed exactly in float32 while the sum is below this.
-_MOST_MASS = 2.0**24
 # Rows are read where they lie while they are summed at most so many times as often as they have a class.
 _MOST_IN_VAIN = 2.5
 # Cells of a table that entries of all classes are added to in turn: so few in any case, more where there are entries
@@ -53,48 +50,103 @@ class Sums(NamedTuple):
     bad: bool
 
 
-class _Part(NamedTuple):
-    """Rows that are read together, for the sums of some classes.
+class _ClassByClass(NamedTuple):
+    """Rows that are summed once for each of some classes.
 
     Attributes:
         rows: their numbers, in order; a range where they are read where they lie.
         classes: the classes.
-        weights: of the rows in each of these; or one, in the class that each row has.
-        label: the class of each row, where it has one of several.
+        weights: of each row in each of them, (classes, rows).
     """
 
     rows: np.ndarray | range
-    classes: range
-    weights: list[np.ndarray]
-    label: np.ndarray | None = None
+    classes: slice
+    weights: np.ndarray
+
+    @property
+    def num_sums(self) -> int:
+        """One for each class."""
+        return len(self.weights)
 
     @property
     def class_weight(self) -> np.ndarray:
         """The weight of these rows in each of the classes."""
-        if self.label is not None:
-            (weight,) = self.weights
-            each = None if np.all(weight == 1) else weight  # to count takes a sixth of the time
-            return np.bincount(self.label.astype(np.intp, copy=False), each, minlength=len(self.classes))
-        return np.array([weight.sum(dtype=np.float64) for weight in self.weights])
+        return self.weights.sum(axis=1, dtype=np.float64)
 
-    def cut(self, fewest: int) -> list[_Part]:
+    def cut(self, fewest: int) -> list[_ClassByClass]:
         """Parts of so many rows at least, one after the other."""
-        count = max(len(self.rows) // fewest, 1)
-        bounds = [len(self.rows) * i // count for i in range(count + 1)]
         return [
-            _Part(
-                self.rows[first:last],
-                self.classes,
-                [weight[first:last] for weight in self.weights],
-                None if self.label is None else self.label[first:last],
-            )
-            for first, last in pairwise(bounds)
+            _ClassByClass(self.rows[some], self.classes, self.weights[:, some])
+            for some in _slices(len(self.rows), fewest)
         ]
 
     def products(self, block: CompressedRows, *, whole: bool) -> Iterator[tuple[np.ndarray, float]]:
-        """The sums of these rows, one with each of the weights, and a bound of each."""
-        columns = block.transposed() if self.label is None else block.by_class(self.label, len(self.classes))
-        return (_product(columns, weight, whole=whole) for weight in self.weights)
+        """The sums of these rows, and a bound of each."""
+        columns = block.transposed()
+        return (product(columns, weight, whole=whole) for weight in self.weights)
+
+
+class _AllAtOnce(NamedTuple):
+    """Rows of one class each, read where they lie: one sum for all classes, each entry in the place of its class.
+
+    Attributes:
+        rows: their numbers.
+        classes: all of them.
+        label: the class of each row.
+        weight: of each row.
+    """
+
+    rows: range
+    classes: slice
+    label: np.ndarray
+    weight: np.ndarray
+
+    @property
+    def num_sums(self) -> int:
+        """One, of length K·d."""
+        return 1
+
+    @property
+    def class_weight(self) -> np.ndarray:
+        """The weight of these rows in each of the classes."""
+        each = None if np.all(self.weight == 1) else self.weight  # to count takes a sixth of the time
+        return np.bincount(self.label.astype(np.intp, copy=False), each, minlength=self.classes.stop)
+
+    def cut(self, fewest: int) -> list[_AllAtOnce]:
+        """Parts of so many rows at least, one after the other."""
+        return [
+            _AllAtOnce(self.rows[some], self.classes, self.label[some], self.weight[some])
+            for some in _slices(len(self.rows), fewest)
+        ]
+
+    def products(self, block: CompressedRows, *, whole: bool) -> Iterator[tuple[np.ndarray, float]]:
+        """The sum of these rows, and its bound."""
+        yield product(block.by_class(self.label, self.classes.stop), self.weight, whole=whole)
+
+
+class _Task(NamedTuple):
+    """Some rows of a part, for one core; the sums that it adds them to; and those of the part, maybe the same."""
+
+    part: _ClassByClass | _AllAtOnce
+    sums: list[LimbSum]
+    into: list[LimbSum]
+
+
+class _Table(NamedTuple):
+    """Two limbs for the sums of some classes, (classes, d)."""
+
+    high: np.ndarray
+    low: np.ndarray
+
+    @classmethod
+    def empty(cls, classes: int, d: int, dtype: np.dtype) -> _Table:
+        """Room for sums that have not begun."""
+        return cls(shares.aligned((classes, d), dtype), shares.aligned((classes, d), dtype, zero=True))
+
+    def sums(self, part: _ClassByClass | _AllAtOnce) -> list[LimbSum]:
+        """What a part adds to."""
+        limbs = (limb.reshape(part.num_sums, -1) for limb in self)
+        return [LimbSum(*pair) for pair in zip(*limbs, strict=True)]
 
 
 def class_sums(
@@ -104,147 +156,97 @@ def class_sums(
 
     `binary` says that features are 0 or 1 where x is in its domain.
     """
-    (n, d), dtype = x.shape, working_dtype(x.dtype)
-    each = max(x.num_entries, 1) / n
-    enough = min(x.num_entries // (2 * shares.cores()), _MOST_CELLS)
-    whole = _all_rows(labels, n, dtype, lambda classes: classes * d <= max(_FEW_CELLS, enough))
-    cells = d * len(whole[0].classes) // len(whole[0].weights)
-    # All cells of a sum are looked at, for each piece: it must be worth that. So must a part, whose sums take memory as
-    # well, where there are more of them than cores.
-    piece_rows = max(int(max(entries, 2 * cells) / each), 1)
-    if len(whole) == 1:
-        part_rows = max(n // shares.cores(), int(max(entries, 2 * cells) / 4 / each), 1)
-    else:
-        part_rows = max(sum(len(part.rows) for part in whole) // (2 * shares.cores()), piece_rows)
-    # The sums of the first parts are in the places of their classes, and those of the others behind them.
-    firsts, others = zip(*((first, rest) for first, *rest in (part.cut(part_rows) for part in whole)), strict=True)
-    parts = [*firsts, *chain(*others)]
-    tables = np.cumsum([len(part.classes) for part in parts])
-    high = shares.aligned((tables[-1], d), dtype)
-    low = shares.aligned((tables[-1], d), dtype, zero=True)
-    sums = [
-        [_Sum(*limbs) for limbs in zip(*(table.reshape(len(part.weights), -1) for table in pair), strict=True)]
-        for part, *pair in zip(parts, np.split(high, tables[:-1]), np.split(low, tables[:-1]), strict=True)
-    ]
+    d, dtype = x.shape[1], working_dtype(x.dtype)
+    parts = _parts(x, labels, dtype)
+    piece_rows, task_rows = _sizes(x, parts, entries)
+    result = _Table.empty(labels.num_classes, d, dtype)
+    tasks = []
+    for part in parts:
+        own = _Table(*(limb[part.classes] for limb in result))
+        into = own.sums(part)
+        for i, some in enumerate(part.cut(task_rows)):  # the first adds to the result, others to sums beside it
+            tasks.append(_Task(some, _Table.empty(len(own.high), d, dtype).sums(part) if i else into, into))
 
-    def add_up(i: int) -> bool:
+    def add_up(task: _Task) -> bool:
         bad = False
-        for piece in parts[i].cut(piece_rows):
+        for piece in task.part.cut(piece_rows):
             block = x.at(piece.rows)
             if block.dtype.kind == "f":
                 block = block.astype(dtype)
             bad |= not domain.holds(block.values)
             block = features(block)
-            products = piece.products(block, whole=binary or _are_whole(block.values))
-            for total, (values, largest) in zip(sums[i], products, strict=True):
+            products = piece.products(block, whole=binary or are_whole(block.values))
+            for total, (values, largest) in zip(task.sums, products, strict=True):
                 total.add(values, largest)
         return bad
 
-    bad = any(shares.over(add_up, range(len(parts))))
-    place = {part.classes.start: i for i, part in enumerate(firsts)}
-    for part, mine in zip(parts[len(firsts) :], sums[len(firsts) :], strict=True):
-        for total, other in zip(sums[place[part.classes.start]], mine, strict=True):
-            total.merge(other)
-    high, low = high[: labels.num_classes], low[: labels.num_classes]
-    bad |= not high.max() < np.inf
+    bad = any(shares.over(add_up, tasks))
+    for task in tasks:
+        if task.sums is not task.into:
+            for total, other in zip(task.into, task.sums, strict=True):
+                total.merge(other)
     weight = np.zeros((2, labels.num_classes), dtype)
-    _Sum(*weight).add(np.concatenate([part.class_weight for part in whole]))
-    bad |= not weight[0].max() < np.inf
-    high, low = jax.device_put((high, low))
-    return Sums(Total(jnp.asarray(weight[0]), jnp.asarray(weight[1])), Total(high, low), bad)
+    LimbSum(*weight).add(np.concatenate([part.class_weight for part in parts]))
+    bad |= not (result.high.max() < np.inf and weight[0].max() < np.inf)
+    return Sums(Total(*map(jnp.asarray, weight)), Total(*jax.device_put(tuple(result))), bad)
 
 
-def _all_rows(labels: Labels, n: int, dtype: np.dtype, reads: Callable[[int], bool]) -> list[_Part]:
-    """All rows: in one part where they are read where they lie, else a part for each class.
+def _sizes(x: CompressedRows, parts: Sequence[_ClassByClass | _AllAtOnce], entries: int) -> tuple[int, int]:
+    """The rows of a piece and of a task, at least.
+
+    All cells of a sum are looked at, for each piece: it must be worth that. So must a task, whose sums take memory as
+    well, where there are more of them than cores.
+    """
+    n, d = x.shape
+    first = parts[0]
+    cells = d * (first.classes.stop - first.classes.start) // first.num_sums
+    each, rows = max(x.num_entries, 1) / n, sum(len(part.rows) for part in parts)
+    worth = max(entries, 2 * cells) / each
+    piece = max(int(worth), 1)
+    if len(parts) == 1:
+        return piece, max(rows // shares.cores(), int(worth / 4), 1)
+    return piece, max(rows // (2 * shares.cores()), piece)
+
+
+def _parts(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[_ClassByClass | _AllAtOnce]:
+    """All rows that have a class: in one part where they are read where they lie, else a part for each class.
 
     A row of weight 0 is of no class, whatever it holds. Weights are in `dtype` where each is 1, else in float64.
-    `reads` says whether rows are to be read where they lie for a sum of so many classes.
     """
-    weight = None if labels.weight is None else np.asarray(labels.weight, np.float64)
-    classes = range(labels.num_classes)
+    n, d = x.shape
+    most = max(_FEW_CELLS, min(x.num_entries // (2 * shares.cores()), _MOST_CELLS))
     if isinstance(labels, HardLabels):
-        index, rows = np.asarray(labels.index), np.arange(n, dtype=np.int32)
-        each = np.ones(n, dtype) if weight is None else weight
-        if weight is not None and not np.all(weight > 0):
-            rows = np.flatnonzero(weight > 0)
-            index, each = index[rows], each[rows]
-        elif reads(labels.num_classes):
-            return [_Part(range(n), classes, [each], index)]
-        # A sort of small integers counts them.
-        order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
-        bounds = np.searchsorted(index[order], np.arange(labels.num_classes + 1))
-        return [
-            _Part(rows[order[first:last]], classes[k : k + 1], [each[order[first:last]]])
-            for k, (first, last) in enumerate(pairwise(bounds))
-        ]
-    share = np.asarray(labels.responsibilities, np.float64)
-    if weight is not None:
-        counts = (share > 0) & (weight[:, None] > 0)
-        share = np.multiply(share, weight[:, None], where=counts, out=np.zeros_like(share))
-    present = share > 0
-    if np.all(np.any(present, axis=1)) and share.size <= _MOST_IN_VAIN * present.sum() and reads(1):
-        return [_Part(range(n), classes, list(np.ascontiguousarray(share.T)))]
+        return _hard_parts(labels, n, dtype, in_place=labels.num_classes * d <= most)
+    return _soft_parts(labels, n, in_place=d <= most)
+
+
+def _hard_parts(labels: HardLabels, n: int, dtype: np.dtype, *, in_place: bool) -> Sequence[_ClassByClass | _AllAtOnce]:
+    index, rows = np.asarray(labels.index), np.arange(n, dtype=np.int32)
+    weight = np.ones(n, dtype) if labels.weight is None else np.asarray(labels.weight, np.float64)
+    if labels.weight is not None and not np.all(weight > 0):
+        rows = np.flatnonzero(weight > 0)
+        index, weight = index[rows], weight[rows]
+    elif in_place:
+        return [_AllAtOnce(range(n), slice(0, labels.num_classes), index, weight)]
+    # A sort of small integers counts them.
+    order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
+    members = np.split(order, np.searchsorted(index[order], np.arange(1, labels.num_classes)))
+    return [_ClassByClass(rows[mine], slice(k, k + 1), weight[None, mine]) for k, mine in enumerate(members)]
+
+
+def _soft_parts(labels: SoftLabels, n: int, *, in_place: bool) -> list[_ClassByClass]:
+    r = np.asarray(labels.responsibilities, np.float64)
+    if labels.weight is not None:
+        weight = np.asarray(labels.weight, np.float64)[:, None]
+        r = np.multiply(r, weight, where=(r > 0) & (weight > 0), out=np.zeros_like(r))
+    present = r > 0
+    if in_place and np.all(np.any(present, axis=1)) and r.size <= _MOST_IN_VAIN * present.sum():
+        return [_ClassByClass(range(n), slice(0, r.shape[1]), np.ascontiguousarray(r.T))]
     members = [np.flatnonzero(column).astype(np.int32) for column in present.T]
-    return [_Part(mine, classes[k : k + 1], [share[mine, k]]) for k, mine in enumerate(members)]
+    return [_ClassByClass(mine, slice(k, k + 1), r[None, mine, k]) for k, mine in enumerate(members)]
 
 
-def _are_whole(values: np.ndarray) -> bool:
-    """Whether all of them are whole numbers."""
-    return values.dtype.kind != "f" or bool((values == np.rint(values)).all())
-
-
-def _product(columns: Any, weight: np.ndarray, *, whole: bool) -> tuple[np.ndarray, float]:
-    """Σ_i w_i x_ij; in float64, except where float32 is exact: of whole numbers, while their sum is not too large.
-
-    Weights in float32 are 0 or 1. Also returns the largest sum where float32 is exact, else infinity.
-    """
-    if np.result_type(columns, weight) != np.float32:
-        return columns @ weight, np.inf
-    if whole:
-        total = columns @ weight
-        largest = float(total.max())
-        if largest < _MOST_MASS:
-            return total, largest
-    return columns @ weight.astype(np.float64), np.inf
-
-
-class _Sum:
-    """A sum in two limbs, of which the second stays zero while the first is exact without.
-
-    Attributes:
-        high: the first limb.
-        low: the second, which must begin with zeros.
-        largest: a bound of the sums; below 2^24 the first limb is exact, else the second counts too.
-    """
-
-    def __init__(self, high: np.ndarray, low: np.ndarray) -> None:
-        self.high, self.low, self.largest = high, low, -1.0
-
-    def add(self, values: np.ndarray, largest: float = np.inf) -> None:
-        """Add values, or begin with them; infinite where the sum overflows the limbs."""
-        begun, self.largest = self.largest >= 0, max(self.largest, 0.0) + largest
-        if begun and (self.largest < _MOST_MASS or self.high.dtype == np.float64):
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.high += values
-        else:
-            self._add_to_limbs(values, begun=begun)
-
-    def merge(self, other: _Sum) -> None:
-        """Add another sum."""
-        self.add(other.high, other.largest)
-        if not other.largest < _MOST_MASS:
-            self.add(other.low)
-
-    def _add_to_limbs(self, values: np.ndarray, *, begun: bool) -> None:
-        for total, high, low in zip(_stretches(values), _stretches(self.high), _stretches(self.low), strict=True):
-            with np.errstate(over="ignore", invalid="ignore"):
-                if begun:
-                    total = total.astype(np.float64) + high + low
-                high[:] = total
-                if total.dtype != high.dtype:
-                    low[:] = total - high
-
-
-def _stretches(values: np.ndarray) -> list[np.ndarray]:
-    """A line in stretches: numbers between the steps stay in a cache, and take no memory beside the line."""
-    return [values[first : first + _STRETCH] for first in range(0, len(values), _STRETCH)]
+def _slices(length: int, fewest: int) -> list[slice]:
+    """All of a length in slices of so many at least."""
+    count = max(length // fewest, 1)
+    return [slice(first, last) for first, last in pairwise(length * i // count for i in range(count + 1))]
