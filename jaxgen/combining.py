@@ -28,6 +28,10 @@ def merge(a: S, b: S) -> S:
 
     Counts are exact; moments are merged as Chan, Golub & LeVeque (1979) do, so that no squares of raw values appear.
 
+    Args:
+        a: statistics, of any estimator's `statistics`, or merged already.
+        b: others of the same estimator, with as many classes and features.
+
     Raises:
         TypeError: if a and b are not statistics of one kind.
         ValueError: if their numbers of classes or features differ.

@@ -195,7 +195,7 @@ def _less(terms: Float[Array, "m classes"], *, likelihood: bool) -> Float[Array,
 
 
 def _proper(parameters: Float[Array, "classes d"]) -> Float[Array, "classes d"]:
-    """NaN for what is not positive: an entry may not come across it."""
+    """NaN for what is not positive, so that it shows in rows that do not have the word as well."""
     return jnp.where(parameters > 0, parameters, jnp.nan)
 
 

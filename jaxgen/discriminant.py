@@ -250,6 +250,8 @@ def LDA(  # noqa: N802
 ) -> GDA:
     """Linear discriminant analysis: GDA with one full covariance shared by the classes.
 
+    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
+
     Example:
         >>> import numpy as np, jaxgen as jg
         >>> x, y = np.array([[0.0], [2.0], [3.0], [5.0]]), np.array([0, 0, 1, 1])
@@ -265,6 +267,8 @@ def QDA(  # noqa: N802
 ) -> GDA:
     """Quadratic discriminant analysis: GDA with a full covariance for each class.
 
+    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
+
     Example:
         >>> import numpy as np, jaxgen as jg
         >>> x, y = np.array([[-1.0], [1.0], [-3.0], [3.0]]), np.array([0, 0, 1, 1])
@@ -278,6 +282,8 @@ def GaussianNB(  # noqa: N802
     ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
 ) -> GDA:
     """Gaussian naive Bayes: GDA with a diagonal covariance for each class.
+
+    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
 
     Example:
         >>> import numpy as np, jaxgen as jg

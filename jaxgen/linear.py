@@ -80,21 +80,11 @@ class ProjectedClassifier(NamedTuple):
     bias: Float[Array, " classes"]
 
     domain = domains.NOT_NAN
-    takes_sparse = False
-
-    @property
-    def num_features(self) -> int:
-        """K."""
-        return self.bias.shape[0]
 
     @property
     def class_shape(self) -> tuple[int, ...]:
         """(K,)."""
         return jnp.shape(self.bias)
-
-    def prepared(self, *, likelihood: bool) -> ProjectedClassifier:
-        """Itself."""
-        return self
 
     def scores(self, x: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""

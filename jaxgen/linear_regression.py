@@ -105,8 +105,8 @@ def least_squares(
     """Least squares: the w and b that minimise Σ_i s_i (t_i − x_iᵀw − b)².
 
     From the triangle (Golub 1965, Numerische Mathematik 7, 206–216): errors grow with the condition number of the
-    features, where those of the normal equations grow with its square. Features must be independent: what those before
-    it leave of the deviation of each must exceed eps·(d deviations + its mean), which is rounding.
+    features, where those of the normal equations grow with its square. Features must be independent: one is refused as
+    dependent where its deviation about the best combination of those before it is below eps·(d·deviation + |mean|).
 
     Args:
         x: features (n, d).

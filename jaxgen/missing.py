@@ -51,11 +51,6 @@ class PartialRows:
         return self.values.size
 
     @property
-    def nbytes(self) -> int:
-        """Those of x."""
-        return self.values.nbytes
-
-    @property
     def mask(self) -> Array:
         """1 for what was observed and 0 for what was not, in the dtype of x."""
         return jnp.asarray(self.observed).astype(self.dtype)

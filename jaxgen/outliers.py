@@ -140,11 +140,6 @@ class _Difference(NamedTuple):
     domain = domains.FINITE
 
     @property
-    def num_features(self) -> int:
-        """d."""
-        return self.density.num_features
-
-    @property
     def score_width(self) -> int:
         """Elements that a row takes."""
         return trait(self.density, "score_width")

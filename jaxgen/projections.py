@@ -76,11 +76,6 @@ class ProjectedDensity:
         """Columns of a row that are products."""
         return self.constant.shape[0] * (1 if self.always is None else 2)
 
-    @property
-    def num_features(self) -> int:
-        """Columns of a row."""
-        return self.num_products + (0 if self.coefficient is None else len(self.coefficient.terms))
-
     def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         if self.coefficient is None:

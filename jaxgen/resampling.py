@@ -217,7 +217,7 @@ def _check_possible(posterior: Any, weight: Any, f: int) -> None:
 
 @partial(jax.jit, static_argnames="tuning")
 def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | None) -> tuple[Array, Array]:
-    """The same without the checks of what is not from here: NaN where a posterior is."""
+    """The same without the checks of what a caller gives: NaN where a posterior is."""
     rows, absent = part
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     with platform.tuned(tuning):

@@ -32,7 +32,7 @@ _SMALL = 2**18
 
 
 class _Latest(NamedTuple):
-    """The classifier that was prepared last, by its structure and its arrays, and what became of it, for many rows?"""
+    """The classifier that was prepared last: its structure, its arrays, its forms for few rows and (True) for many."""
 
     of: Any = None
     leaves: Any = ()

@@ -125,6 +125,6 @@ def all_leaves(test: Callable[[Array], Array], tree: Any) -> Bool[Array, ""]:
     size = sum(leaf.size for leaf in leaves)
     if size <= _FEW_ELEMENTS:
         leaves = [jnp.concatenate([leaf.reshape(-1) for leaf in leaves])]
-    # Each has a factor of its own: XLA would write one that they share out in full, as large as a leaf.
+    # Each has a factor of its own: a common one XLA would write out in full, as large as a leaf.
     sums = (jnp.sum(leaf * (0.5 / size / number)) for number, leaf in enumerate(leaves, 1))
     return test(reduce(jnp.add, sums))
