@@ -107,7 +107,7 @@ def cross_validate(
         classifiers = _by_merging(estimator, rows, parts, num_classes)
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
-    judged = _each(lambda f: _judge(classifiers, f, parts[f]), len(parts), classifiers)
+    judged = _each(lambda f: _judge(classifiers, f, parts[f], inside[f]), len(parts), classifiers)
     stack = jnp.stack if inputs.is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
     return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
@@ -185,8 +185,8 @@ def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any
     return classifiers, rests, jax.vmap(holds_nan_or_infinity)(classifiers)
 
 
-def _judge(classifiers: Any, f: int, part: Part) -> tuple[Array, Array]:
-    """Accuracy and log loss of one of the classifiers on its fold."""
+def _judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) -> tuple[Array, Array]:
+    """Accuracy and log loss of one of the classifiers on its fold, which has these rows inside."""
     rows = part.present
     dense = isinstance(rows.x, (np.ndarray, jax.Array))
     if dense and not inputs.is_traced(classifiers):
@@ -197,21 +197,21 @@ def _judge(classifiers: Any, f: int, part: Part) -> tuple[Array, Array]:
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
     if not inputs.is_traced(posterior):
-        _check_possible(posterior, weight, f)
+        _check_possible(posterior, weight, f, inside)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
 
 
-def _check_possible(posterior: Any, weight: Any, f: int) -> None:
+def _check_possible(posterior: Any, weight: Any, f: int, inside: Int[np.ndarray, " m"]) -> None:
     """Raise for a row of a fold that the classifier of the others knows nothing of."""
     impossible = np.isnan(np.asarray(posterior)).any(axis=1)
     if weight is not None:
         impossible &= np.asarray(weight) > 0
     if impossible.any():
         raise ValueError(
-            f"x must hold rows that the other folds leave possible; found {int(impossible.sum())} in fold {f} that are "
-            f"impossible under every class, the first in its place {int(np.argmax(impossible))}. Smooth, such as by "
-            "alpha > 0, or give such rows sample_weight 0."
+            f"x must hold rows that the other folds leave possible; found row {inside[np.argmax(impossible)]} and "
+            f"{int(impossible.sum()) - 1} more of fold {f} impossible under every class. Smooth, such as by alpha > 0, "
+            "or give such rows sample_weight 0."
         )
 
 
