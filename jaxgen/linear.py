@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxgen import domains, inputs
 from jaxgen.classify import Classifier
+from jaxgen.preparing import check_classifier
 from jaxgen.projections import Projection
-from jaxgen.scoring import check_classifier
 from jaxgen.sparse import SparseRows, product
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from jaxgen import inputs
 from jaxgen.classify import Classifier, generative
 from jaxgen.density import trait
 from jaxgen.numerics import working_dtype
-from jaxgen.scoring import check_classifier
+from jaxgen.preparing import check_classifier
 
 if TYPE_CHECKING:
     from jax import Array

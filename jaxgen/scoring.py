@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import is_
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,76 +11,19 @@ import numpy as np
 
 from jaxgen import blocks, culprits, inputs, platform, shares
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import check_parameters, check_shapes, for_many_rows, quick_form, trait
+from jaxgen.density import trait
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import shortcut, varying_alike, working_dtype
+from jaxgen.numerics import shortcut, varying_alike
+from jaxgen.preparing import check_classifier, check_once, forms_of, in_one_dtype, ready
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float
 
-    from jaxgen.domains import Domain
     from jaxgen.platform import Tuning
-
-
-# Numbers in a classifier of which the prepared form is kept.
-_SMALL = 2**18
-
-
-class _Latest(NamedTuple):
-    """The classifier that was prepared last: its structure, its arrays, its forms for few rows and (True) for many."""
-
-    of: Any = None
-    leaves: Any = ()
-    forms: dict[bool, Any] = {}  # noqa: RUF012, which is never written to
-
-
-_latest = _Latest()
-# The arrays of the classifier that was found to hold what a density holds.
-_checked: list[Any] = []
-
-
-class Scorer(Protocol):
-    """What the verbs ask of any classifier, generative or discriminative: a pytree of arrays."""
-
-    @property
-    def domain(self) -> Domain:
-        """What the features may be."""
-        ...
-
-    @property
-    def num_features(self) -> int:
-        """d."""
-        ...
-
-    @property
-    def class_shape(self) -> tuple[int, ...]:
-        """(K,); longer for a stack of classifiers."""
-        ...
-
-    @property
-    def takes_sparse(self) -> bool:
-        """Whether x may be sparse.
-
-        It may have `in_two_steps`, whether it has `projection(x, likelihood=…)` as well: a `Projection` for those rows.
-        """
-        ...
-
-    def prepared(self, *, likelihood: bool) -> Any:
-        """The same classifier, with what scoring needs of it computed once for all rows.
-
-        With `likelihood` for functions of the log likelihood, without for those of the scores alone. The result may
-        have `quick_form(likelihood=…)`: a quicker one, and whether that is accurate. Either may be `in_one_pass`: then
-        its scores are products of what x holds.
-        """
-        ...
-
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """The log posterior up to a term common to all classes."""
-        ...
+    from jaxgen.preparing import Scorer
 
 
 def score(
@@ -111,50 +53,12 @@ def score(
         result, bad = _score_compressed(function, c, rows, tuning, likelihood=likelihood)
     else:
         many = rows.ndim == 2 and rows.shape[0] >= tuning.many_rows * c.num_features
-        result, bad = _score_rows(function, _ready(c, likelihood=likelihood, many=many), rows, tuning)
+        result, bad = _score_rows(function, ready(c, likelihood=likelihood, many=many), rows, tuning)
     if not inputs.is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     if place is not None and not _holds_nan(result) and not shares.is_distributed(c):
-        _check_once(c)
+        check_once(c)
     return result
-
-
-def _check_once(c: Scorer) -> None:
-    """Raise for a classifier that makes scores NaN, where an answer cannot say so; of the latest small one, once."""
-    global _checked
-    leaves = jax.tree.leaves(c)
-    if len(leaves) != len(_checked) or not all(map(is_, leaves, _checked)):
-        check_parameters(c)
-        if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
-            _checked = leaves
-
-
-def _ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
-    """The classifier in the form in which rows are scored: the quick one, where it is accurate, is compiled alone.
-
-    With `many` in that for many rows, where it has such.
-    That of the latest small classifier is kept for the next call with the same arrays of JAX, which never change: to
-    score one row after the other, it is prepared once.
-    """
-    global _latest
-    leaves, structure = jax.tree.flatten(c)
-    mine = (structure, likelihood, getattr(jax.config, "jax_enable_x64", None))
-    forms = _latest.forms if mine == _latest.of and all(map(is_, leaves, _latest.leaves)) else {}
-    if many in forms:
-        return forms[many]
-    form = forms[False] if forms else _form(c, likelihood=likelihood)
-    ready = form
-    if many and (found := for_many_rows(form)) is not None:
-        ready = jax.device_put(found, shares.placement(c))
-    if all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL:
-        _latest = _Latest(mine, leaves, {False: form, many: ready})
-    return ready
-
-
-def _form(c: Scorer, *, likelihood: bool) -> Any:
-    """The quick form where it is accurate, else what is prepared."""
-    form, accurate = _quick_program(c, likelihood)
-    return form if accurate is None or accurate else _prepare_program(c, likelihood)
 
 
 def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tuning) -> tuple[Any, Any]:
@@ -178,21 +82,11 @@ def _score_compressed(
     function: Callable[[Any, Array], Any], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
-    projection = _in_one_dtype(c).projection(x, likelihood=likelihood)
+    projection = in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
     products = jax.device_put(products, shares.placement(c))
     result, _ = _score_rows(function, projection.classifier, products, tuning)
     return result, bad
-
-
-def check_classifier(c: Any) -> None:
-    """Raise for a stack of classifiers, which only vmap takes apart, and for arrays that do not fit each other."""
-    if len(c.class_shape) != 1:
-        raise ValueError(
-            f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
-            "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
-        )
-    check_shapes(c)
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))
@@ -207,8 +101,8 @@ def _traced_program(
 
     Beside it whether there is such a row.
     """
-    ready, quick = _forms(c, likelihood=likelihood)
-    c, x, quick = varying_alike(ready, x, quick)
+    prepared, quick = forms_of(c, likelihood=likelihood)
+    c, x, quick = varying_alike(prepared, x, quick)
     result, suspect = _score(function, c, x, tuning, quick)
 
     def spoil(result: Array) -> tuple[Array, Array]:
@@ -231,25 +125,6 @@ def _program(function: Callable[[Any, Array], Any], c: Any, x: Any, tuning: Tuni
 def _outside_program(c: Any, x: Any, tuning: Tuning) -> Array:
     """Whether a value of x is outside the domain of a classifier."""
     return jnp.any(_outside(c, x, tuning))
-
-
-@partial(jax.jit, static_argnums=1)
-def _quick_program(c: Scorer, likelihood: bool) -> tuple[Any, Array | None]:  # noqa: FBT001
-    """The quick form of the classifier and whether it is accurate; where there is none, what there is, and None."""
-    ready, quick = _forms(c, likelihood=likelihood)
-    return quick or (ready, None)
-
-
-@partial(jax.jit, static_argnums=1)
-def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
-    """The classifier prepared, in no quick form."""
-    return _forms(c, likelihood=likelihood)[0]
-
-
-def _forms(c: Scorer, *, likelihood: bool) -> tuple[Any, tuple[Any, Array] | None]:
-    """The classifier prepared; and its quick form with whether that is accurate, where it has one."""
-    ready = _in_one_dtype(c).prepared(likelihood=likelihood)
-    return ready, quick_form(ready, likelihood=likelihood)
 
 
 def _score(
@@ -341,16 +216,6 @@ def _score_sparse(function: Callable[[Any, Any], Any], c: Any, x: SparseRows) ->
     x = x.astype(_dtype(c))
     x = x if c.domain.adds else x.summed()
     return _with_witness(function(c, x))[0], ~x.within(c.domain.contains)
-
-
-def _in_one_dtype(c: Scorer) -> Any:
-    """The classifier in one working dtype: parameters given by hand may mix float32 and float64."""
-    leaves = jax.tree.leaves(c)
-    if all(isinstance(leaf, jax.Array) and leaf.dtype == working_dtype(leaves[0].dtype) for leaf in leaves):
-        return c
-    with jax.numpy_dtype_promotion("standard"):
-        dtype = working_dtype(jnp.result_type(*map(jnp.asarray, jax.tree.leaves(c))))
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c)
 
 
 def _dtype(c: Any) -> Any:

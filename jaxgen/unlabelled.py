@@ -16,7 +16,7 @@ from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em import EMReport
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
-from jaxgen.scoring import check_classifier
+from jaxgen.preparing import check_classifier
 
 if TYPE_CHECKING:
     from jax import Array

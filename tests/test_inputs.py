@@ -207,6 +207,14 @@ def test_a_class_is_not_told_by_parameters_that_no_density_has(density, message)
             jg.predict(c, rows)
 
 
+def test_parameters_are_looked_at_again_in_another_density():
+    prior, a, b = jnp.zeros(2), jnp.array([[0.5], [-1.0]]), jnp.array([[-0.5], [-2.0]])
+    x = np.ones((3, 1), int)
+    jg.predict(jg.Classifier(prior, jg.Bernoulli(a, b)), x)
+    with pytest.raises(ValueError, match=r"density.shape must hold positive numbers; found -1.0 at \[1, 0\]"):
+        jg.predict(jg.Classifier(prior, jg.NegativeBinomial(a, b)), x)
+
+
 def test_a_stack_of_classifiers_wants_vmap():
     stacked = jax.vmap(lambda ridge: jg.fit(jg.LDA(ridge=ridge), X + np.eye(6, 2), Y))(jnp.array([0.1, 1.0]))
     with pytest.raises(ValueError, match=r"one classifier.*found \(2, 2\).*vmap"):
