@@ -383,7 +383,7 @@ def test_a_feature_that_no_row_observed_is_refused_where_no_prior_speaks_for_it(
     x, y, observed = bivariate(30)
     observed = observed & (np.arange(observed.shape[1]) != 1)
     mixed = jg.MixedNB(((jg.GaussianNB(), (1,)), (jg.PoissonNB(), (0,))))
-    for estimator in (jg.GaussianNB(), jg.GDA("spherical", shared=False), jg.LDA()):
+    for estimator in (jg.GaussianNB(), jg.GDA("spherical", shared=False), jg.LDA(), jg.QDA()):
         with pytest.raises(ValueError, match=r"feature 1 was observed in no row.*NormalInverseWishart"):
             jg.fit(estimator, x, y, observed=observed)
     with pytest.raises(ValueError, match="columns 1: feature 0 was observed in no row"):

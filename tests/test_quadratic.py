@@ -35,7 +35,7 @@ def distances_and_joint(c, x):
     return distances, log_prior - distances / 2 - log_scale - D / 2 * np.log(2 * np.pi)
 
 
-@pytest.mark.parametrize(("num_classes", "spread"), [(2, 1.0), (5, 100.0), (4, 1e5)])
+@pytest.mark.parametrize(("num_classes", "spread"), [(2, 1.0), (3, 10.0), (4, 100.0), (5, 1000.0), (4, 1e5)])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_scores_of_many_rows_are_those_of_the_formula(num_classes, spread, dtype):
     c, x = classifier_and_rows(num_classes, spread, dtype)
