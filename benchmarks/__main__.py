@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ def _positive(text: str) -> int:
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+    return number
+
+
+def _thousands(text: str) -> int:
+    if (number := int(text)) < 1_000:
+        raise argparse.ArgumentTypeError(f"{number} is not 1,000 or more, from where growth can be measured")
     return number
 
 
@@ -42,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
 
     scaling = _measuring(commands, "scaling", "how time grows with words, with nonzeros and with rows")
     scaling.add_argument(
-        "--max-n", type=_positive, default=1_000_000, metavar="N", help="rows at most (default: %(default)s)"
+        "--max-n", type=_thousands, default=1_000_000, metavar="N", help="rows at most (default: %(default)s)"
     )
     scaling.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
 
@@ -91,9 +98,27 @@ def _refuse(message: Any) -> int:
     return 2
 
 
+def _unwritable(arguments: argparse.Namespace) -> str | None:
+    """Why what is asked for cannot be written, found out before it is measured."""
+    path = arguments.json
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        return f"--json {path} is no file in an existing folder"
+    folder = getattr(arguments, "out", None)
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        for place in ([folder] if folder else []) + ([path.absolute().parent] if path else []):
+            tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        return f"{'--out' if folder else '--json'} {folder or path} cannot be written: {error.strerror}"
+    return None
+
+
 def main() -> int:
     """Parse the command line, run, and turn what is wrong with a file into one line and exit code 2."""
     arguments = _parser().parse_args()
+    if (reason := _unwritable(arguments)) is not None:
+        return _refuse(reason)
     # JAX, scikit-learn and matplotlib load only once the arguments are known to be good.
     if arguments.command == "throughput":
         from benchmarks import throughput
@@ -153,6 +178,7 @@ def _curves(arguments: argparse.Namespace) -> int:
     try:
         chosen = [tables.from_csv(*pair) for pair in zip(arguments.csv, targets, strict=True)]
         chosen += [tables.from_openml(name) for name in arguments.openml]
+        chosen = tables.distinct(chosen, [*targets, *arguments.openml])
     except InputError as error:
         return _refuse(error)
     curves.run(
@@ -162,13 +188,10 @@ def _curves(arguments: argparse.Namespace) -> int:
 
 
 def _real_data(arguments: argparse.Namespace) -> int:
-    path = arguments.json
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-        return _refuse(f"--json {path} is no file in an existing folder")
     from benchmarks.real_data import run
 
     try:
-        run(arguments.text, path, arguments.table)
+        run(arguments.text, arguments.json, arguments.table)
     except InputError as error:
         return _refuse(error)
     return 0

@@ -46,21 +46,21 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
             label=f"{model['name']}: calibration error {bins['calibration_error']:.3f}",
             **style,
         )
-    least = 1 / max(2, 1 + round(1 / max(_least_confidence(record), 1e-9)))
+    least = 1 / max(2, 1 + round(1 / max(_least(record, "confidence"), 1e-9)))
     trust.set_xlim(least, 1.01)
-    trust.set_ylim(min(least, 0.3), 1.01)
+    trust.set_ylim(min(least, 0.3, _least(record, "accuracy") - 0.03), 1.01)
     trust.set_xlabel("probability given to the predicted class", fontsize=9.5)
     trust.set_ylabel("share of right predictions", fontsize=9.5)
     trust.set_title(f"Can they be believed? (m = {record['sizes'][-1]:,})", loc="left", fontsize=11)
-    trust.legend(fontsize=8.5, frameon=False, loc="upper left")
+    trust.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(-0.03, -0.14))  # below the panel
     trust.text(0.985, 0.03, "below the line:\nover-confident", transform=trust.transAxes, ha="right", fontsize=8.5)
     plain(trust)
     picture.text(0.012, 0.935, record["describe"], fontsize=13, color=INK)
     picture.text(
         0.012,
         0.885,
-        f"{splits:,} random splits a point, {record['held_out']:,} rows held out; bands: 95 % confidence for rows "
-        "like these",
+        f"{splits:,} random splits a point, {_rows(record['held_out'])} held out; bands: 95 % confidence for rows "
+        "and samples like these",
         fontsize=8.5,
         color="#555555",
     )
@@ -72,7 +72,7 @@ def draw_overview(records: list[dict[str, Any]], splits: int, path: Path) -> Non
     columns = min(4, len(records))
     rows = -(-len(records) // columns)
     height = 2.55 * rows + 1.55
-    picture = figure(2.9 * columns + 0.8, height, left=0.6, right=0.2, bottom=0.95, top=1.0)
+    picture = figure(max(2.9 * columns + 0.8, 9.5), height, left=0.6, right=0.2, bottom=0.95, top=1.0)
     picture.subplots_adjust(hspace=0.5, wspace=0.25)
     panels = picture.subplots(rows, columns, squeeze=False).ravel()
     for panel, record in zip(panels, records, strict=False):
@@ -106,7 +106,7 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
     models = record["models"] if bands else record["models"][:2]
     for model, style in zip(models, STYLES, strict=False):
         error, half = np.asarray(model["error"]), np.asarray(model["half_width"])
-        panel.plot(sizes, error, label=model["name"], **style)
+        panel.plot(sizes, error, label=model["name"], marker="o" if len(sizes) == 1 else None, **style)
         if bands and style["linestyle"] == "-":
             panel.fill_between(sizes, error - half, error + half, color=style["color"], alpha=0.13, linewidth=0)
     panel.set_xscale("log")
@@ -139,6 +139,11 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
     plain(panel)
 
 
-def _least_confidence(record: dict[str, Any]) -> float:
-    known = [c for model in record["models"][:2] for c in model["reliability"]["confidence"] if c is not None]
+def _least(record: dict[str, Any], what: str) -> float:
+    """The least confidence or accuracy of a bin."""
+    known = [value for model in record["models"][:2] for value in model["reliability"][what] if value is not None]
     return min(known, default=0.5)
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row{'s' * (count != 1)}"

@@ -183,6 +183,6 @@ def verdict(misfit: dict[str, Any]) -> str:
             parts.append(f"{name} is not ahead at {misfit['sizes'][-1]['rows']:,} rows")
         else:
             crossing = found["crossing"]
-            met = "was so from the start" if crossing is None else f"the errors meet at about {round_to(crossing):,}"
+            met = f"the errors meet at about {round_to(crossing):,}" if crossing else "the lower one at every size"
             parts.append(f"{name} is ahead from {found['rows']:,} rows on ({met})")
     return f"{misfit['name']} ({misfit['wrong']}): " + "; ".join(parts) + "."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -25,9 +26,17 @@ def wide_console(width: int) -> Console:
 
 
 def save_json(record: dict[str, Any], path: Path) -> None:
-    """Write a record; its folder is made where it is missing."""
+    """Write a record; its folder is made where it is missing. JSON has no NaN and no infinity: they become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(_finite(record), indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def figure(width: float, height: float, *, left: float, right: float, bottom: float, top: float) -> Figure:

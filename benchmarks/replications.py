@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import shares
+from jaxgen import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ def each(function: Callable[[Any], Any], items: Sequence[Any], progress: Progres
         progress.advance(task)
         return result
 
-    return shares.over(one, items)
+    return threads.over(one, items)
 
 
 def rule_of(line: jg.LinearClassifier) -> Float[Array, " d+1"]:

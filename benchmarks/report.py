@@ -25,8 +25,15 @@ def markdown(folder: Path, only: list[str] | None = None) -> str:
     names = only or [name for name in RECORDS if (folder / f"{name}.json").exists()]
     if not names:
         raise InputError(f"{folder} holds no record; expected one of {', '.join(f'{name}.json' for name in RECORDS)}")
-    sections = ((*RECORDS[name], _load(folder / f"{name}.json")) for name in names)
-    return "\n\n".join(f"**{title}**\n\n{section(record)}" for title, section, record in sections)
+    return "\n\n".join(_section(name, folder / f"{name}.json") for name in names)
+
+
+def _section(name: str, path: Path) -> str:
+    title, table = RECORDS[name]
+    try:
+        return f"**{title}**\n\n{table(_load(path))}"
+    except (KeyError, TypeError, IndexError, AttributeError):
+        raise InputError(f"cannot read {path}: it is no record of {name}, or one of another version") from None
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -112,10 +119,10 @@ def _curves(record: dict[str, Any]) -> str:
     fits = sum(len(each["sizes"]) for each in record["tables"]) * record["splits"] * 2
     seconds = sum(sum(model["seconds"]) for each in record["tables"] for model in each["models"][:2])
     caption = (
-        f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test paired by rows says "
-        f"so at 5 %. Logistic regression with l2 = {record['l2']:g}. Of {len(record['tables'])} tables: {regimes}. The "
-        f"mean curves cross in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and compiling "
-        f"their programs {record['compile_seconds']:.0f} s."
+        f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test for rows and "
+        f"samples like those of the table says so at 5 %. Logistic regression with l2 = {record['l2']:g}. Of "
+        f"{len(record['tables'])} tables: {regimes}. The mean curves cross in {crossed}. {fits:,} fits and tests of "
+        f"the pairs took {seconds:.0f} s, and compiling their programs {record['compile_seconds']:.0f} s."
     )
     by_loop = record["loop"]
     caption += (

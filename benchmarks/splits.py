@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxgen as jg
-from jaxgen import shares
+from jaxgen import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +191,7 @@ class Programs:
             return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._of(call, advance).out_info)
 
         distinct = {task.key: task for task in tasks}
-        shares.over(lambda task: _through(task, task.chunks()[0], note), list(distinct.values()))
+        threads.over(lambda task: _through(task, task.chunks()[0], note), list(distinct.values()))
         return time.perf_counter() - began
 
     def run(self, task: Task) -> Timed:
@@ -201,7 +201,7 @@ class Programs:
         def call(call: Call) -> Any:
             return self._of(call)(*call.arguments)
 
-        parts = shares.over(lambda chunk: _through(task, chunk, call), task.chunks())
+        parts = threads.over(lambda chunk: _through(task, chunk, call), task.chunks())
         count = len(task.splits.orders)
         outcome: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
         outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])

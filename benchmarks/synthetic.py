@@ -68,7 +68,8 @@ class TextModel:
             log_theta[k, order] = np.log(word / word.sum())
         prior = np.log(rng.dirichlet(np.full(num_classes, 20.0))).astype(np.float32)
         classifier = jg.Classifier(jnp.asarray(prior), jg.Multinomial(jnp.asarray(log_theta)))
-        return cls(classifier, _median_length(zipf, distinct))
+        # No document has more words than there are, and hardly one all of them, however long it is.
+        return cls(classifier, _median_length(zipf, min(distinct, num_words / 2)))
 
     @cached_property
     def _prior(self) -> np.ndarray:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,6 +34,8 @@ Kind = Literal["continuous", "discrete"]
 BINS = 4  # quarters, where numbers stand in a discrete table
 MOST_CATEGORIES = 20  # of a column; rarer ones share one
 MOST_CLASSES = 50  # beyond, a target is a number or a name rather than a class
+FEWEST_ROWS = 20  # of fewer, no test says anything
+GAPS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "?")  # in a column that otherwise holds numbers
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,14 @@ class Table:
         kind: whether the features are numbers or indicators.
         x: float32, (n, d).
         y: classes 0 … K−1, (n,).
+        left_out: what of the data is not there.
     """
 
     name: str
     kind: Kind
     x: np.ndarray
     y: np.ndarray
+    left_out: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -59,6 +66,10 @@ class Table:
         n, d = self.x.shape
         return f"{self.name}, {self.kind}: {n:,} rows × {d:,} features, {self.num_classes} classes"
 
+    def left(self) -> str:
+        """What was left out, in a sentence; empty where nothing was."""
+        return f"{self.name}: left out {', '.join(self.left_out)}." if self.left_out else ""
+
 
 def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Table:
     """A table from columns of any type: discrete where one holds categories, else continuous, unless told.
@@ -67,9 +78,10 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
     table they become quarters. Categories become indicators. None of that looks at the target.
 
     Raises:
-        InputError: if the target is not one of classes, or no feature varies.
+        InputError: if the target is not one of classes, there are too few rows, no feature varies, or one is infinite.
     """
     known = target.notna()
+    left_out = [f"{(~known).sum():,} rows without a target"] if not known.all() else []
     frame, target = frame.loc[known], target.loc[known]
     classes, y = np.unique(target.astype(str) if target.dtype == object else target, return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
@@ -78,21 +90,56 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
         )
     if np.bincount(y).min() < 2:
         raise InputError(f"{name}: every class must have 2 rows; {classes[np.bincount(y).argmin()]!r} has one")
-    frame = frame.loc[:, frame.nunique() > 1]
+    if len(frame) < FEWEST_ROWS:
+        raise InputError(f"{name}: {len(frame)} rows are too few; a comparison takes {FEWEST_ROWS} or more")
+    numbers = frame.select_dtypes("number").columns
+    for column in numbers:
+        if np.isinf(frame[column].to_numpy(float, na_value=0)).any():
+            raise InputError(f"{name}: column {column!r} holds infinity; leave it empty where a number is missing")
+    varies = frame.nunique() > 1
+    for column in frame.columns.difference(numbers):  # of categories, none at all is one of them
+        varies[column] = frame[column].nunique(dropna=False) > 1
+    if not varies.all():
+        constant = list(map(str, frame.columns[~varies]))
+        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+        left_out.append(f"columns of one value: {', '.join(constant[:5])}{more}")
+    frame, numbers = frame.loc[:, varies], [column for column in numbers if varies[column]]
     if frame.shape[1] == 0:
         raise InputError(f"{name}: no feature has two values")
-    numbers = frame.select_dtypes("number").columns
     if kind is None:
         kind = "continuous" if len(numbers) == frame.shape[1] else "discrete"
     if kind == "continuous":
         transform: Any = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     else:
-        quarters = {column: pd.qcut(frame[column], BINS, duplicates="drop") for column in numbers}
+        quarters = {column: _quarters(frame[column]) for column in numbers}
         frame = frame.assign(**quarters).astype(object)
         frame = frame.where(frame.notna(), "missing").astype(str)
         transform = OneHotEncoder(drop="if_binary", max_categories=MOST_CATEGORIES, sparse_output=False)
-    x = np.asarray(transform.fit_transform(frame), np.float32)
-    return Table(name, kind, np.ascontiguousarray(x[:, x.std(axis=0) > 0]), y.astype(np.int32))
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = np.asarray(transform.fit_transform(frame), np.float32)
+    if not np.isfinite(x).all():
+        column = frame.columns[np.argmin(np.isfinite(x).all(axis=0))]
+        raise InputError(f"{name}: column {column!r} cannot be standardised, its squares overflow; rescale it")
+    return Table(name, kind, np.ascontiguousarray(x[:, x.std(axis=0) > 0]), y.astype(np.int32), tuple(left_out))
+
+
+def _quarters(column: Any) -> Any:
+    """Numbers as categories: the few that there are, quarters, or below and above one that most of them are."""
+    if column.nunique() <= BINS:
+        return column
+    bins: Any = pd.qcut(column, BINS, duplicates="drop")
+    if bins.nunique() > 1:
+        return bins
+    return np.sign(column - column.mode().iloc[0])
+
+
+def distinct(tables: list[Table], more: list[str]) -> list[Table]:
+    """The tables with a name for each, also where a file's is that of another: with what `more` says, or a number."""
+    names = [table.name for table in tables]
+    for later in (more, [str(i) for i in range(1, len(tables) + 1)]):
+        shared = [names.count(name) > 1 for name in names]
+        names = [f"{n}, {extra}" if again else n for n, extra, again in zip(names, later, shared, strict=True)]
+    return [dataclasses.replace(table, name=name) for table, name in zip(tables, names, strict=True)]
 
 
 def embedded() -> list[Table]:
@@ -130,16 +177,42 @@ def from_csv(path: Path, target: str) -> Table:
     """A CSV file with a header; columns of any type, `target` among them.
 
     Raises:
-        InputError: if the file cannot be read, has no such column, or no classes in it.
+        InputError: if the file cannot be read, names a column twice, has no such column, or no classes in it.
     """
     try:
-        frame = pd.read_csv(path, sep=None, engine="python")
-    except (OSError, ValueError, UnicodeDecodeError) as error:  # pandas' own errors are ValueErrors
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            start = file.read(2**16)
+        separator = _separator(start)
+        header = next(csv.reader(start.splitlines(), delimiter=separator), [])
+        # A class may be called None or NA: only an empty cell is surely a gap.
+        frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+    except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise InputError(f"cannot read {path}: {reason}") from None
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise InputError(f"{path} has two columns named {twice[0]!r}; name each differently")
     if target not in frame:
         raise InputError(f"{path} has no column {target!r}; it has {', '.join(map(repr, frame.columns[:20]))}")
-    return prepare(path.stem, frame.drop(columns=target), frame[target])
+    features = frame.drop(columns=target).apply(partial(_numbers_of, decimal="," if separator == ";" else "."))
+    return prepare(path.stem, features, frame[target])
+
+
+def _separator(start: str) -> str:
+    """What stands between the columns of a file that starts like this."""
+    try:
+        return csv.Sniffer().sniff(start, delimiters=",;\t| ").delimiter
+    except csv.Error:  # one column
+        return ","
+
+
+def _numbers_of(column: Any, decimal: str) -> Any:
+    """A column as numbers, where all but its gaps are some; itself where not."""
+    if column.dtype.kind in "biuf":
+        return column
+    text: Any = column.where(~column.isin(GAPS)).astype("string")
+    numbers: Any = pd.to_numeric(text.str.replace(decimal, ".", regex=False), errors="coerce")
+    return numbers.astype(float) if numbers.notna().equals(text.notna()) and numbers.notna().any() else column
 
 
 def from_openml(name: str) -> Table:

@@ -14,7 +14,7 @@ import scipy
 import sklearn
 
 import jaxgen
-from jaxgen import shares
+from jaxgen import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ def environment() -> dict[str, str]:
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "devices": str(jax.device_count()),
-        "machine": f"{platform.machine()}, {shares.cores()} cores",
+        "machine": f"{platform.machine()}, {threads.cores()} cores",
         "python": platform.python_version(),
         "jaxgen": jaxgen.__version__,
         "jax": jax.__version__,

@@ -1,99 +1,60 @@
-"""Generative classifiers as pure functions on JAX."""
+"""Generative classifiers as pure functions on JAX.
 
-from jaxgen import linear_regression, metrics
-from jaxgen.bernoulli import Bernoulli, BernoulliNB
-from jaxgen.categorical import Categorical, CategoricalNB
-from jaxgen.classify import Classifier, log_evidence, log_joint, log_likelihood, log_posterior, predict
-from jaxgen.combining import merge, scale, subtract
-from jaxgen.compilation_cache import enable_compilation_cache
-from jaxgen.complement import ComplementNB
-from jaxgen.compound import DirichletMultinomial, NegativeBinomial
-from jaxgen.conjugate import NormalInverseWishart
-from jaxgen.containers import pad_rows
-from jaxgen.diagonal import DiagonalGaussian
-from jaxgen.discriminant import GDA, LDA, QDA, GaussianNB
-from jaxgen.em import EMReport
-from jaxgen.estimator import GenerativeEstimator
-from jaxgen.fitting import estimate, fit
-from jaxgen.gaussian import Gaussian
-from jaxgen.imputation import impute
-from jaxgen.linear import LinearClassifier, to_linear
-from jaxgen.logistic import LogisticRegression, Report, train
-from jaxgen.minibatches import train_batches
-from jaxgen.mixed import Mixed
-from jaxgen.mixed_naive_bayes import MixedNB
-from jaxgen.multinomial import Multinomial, MultinomialNB
-from jaxgen.outliers import mahalanobis, relative_mahalanobis
-from jaxgen.poisson import Poisson, PoissonNB
-from jaxgen.predictive import log_marginal_likelihood, predictive
-from jaxgen.replicates import bootstrap
-from jaxgen.resampling import CrossValidation, cross_validate
-from jaxgen.sampling import sample
-from jaxgen.shrinkage import ledoit_wolf
-from jaxgen.student import DiagonalStudentT, StudentT
-from jaxgen.unlabelled import fit_em, train_em
+A room is loaded with the first of its names that is used: to fit LDA takes half of them. `__init__.pyi` says the same
+to type checkers.
+"""
 
-__all__ = [
-    "GDA",
-    "LDA",
-    "QDA",
-    "Bernoulli",
-    "BernoulliNB",
-    "Categorical",
-    "CategoricalNB",
-    "Classifier",
-    "ComplementNB",
-    "CrossValidation",
-    "DiagonalGaussian",
-    "DiagonalStudentT",
-    "DirichletMultinomial",
-    "EMReport",
-    "Gaussian",
-    "GaussianNB",
-    "GenerativeEstimator",
-    "LinearClassifier",
-    "LogisticRegression",
-    "Mixed",
-    "MixedNB",
-    "Multinomial",
-    "MultinomialNB",
-    "NegativeBinomial",
-    "NormalInverseWishart",
-    "Poisson",
-    "PoissonNB",
-    "Report",
-    "StudentT",
-    "bootstrap",
-    "cross_validate",
-    "enable_compilation_cache",
-    "estimate",
-    "fit",
-    "fit_em",
-    "impute",
-    "ledoit_wolf",
-    "linear_regression",
-    "log_evidence",
-    "log_joint",
-    "log_likelihood",
-    "log_marginal_likelihood",
-    "log_posterior",
-    "mahalanobis",
-    "merge",
-    "metrics",
-    "pad_rows",
-    "predict",
-    "predictive",
-    "relative_mahalanobis",
-    "sample",
-    "scale",
-    "subtract",
-    "to_linear",
-    "train",
-    "train_batches",
-    "train_em",
-]
+from importlib import import_module
+from typing import Any
 
+_ROOMS = {
+    "bernoulli": ("Bernoulli", "BernoulliNB"),
+    "categorical": ("Categorical", "CategoricalNB"),
+    "classifier": ("Classifier",),
+    "classify": ("log_evidence", "log_joint", "log_likelihood", "log_posterior", "predict"),
+    "combining": ("merge", "scale", "subtract"),
+    "compilation_cache": ("enable_compilation_cache",),
+    "complement": ("ComplementNB",),
+    "compound": ("DirichletMultinomial", "NegativeBinomial"),
+    "conjugate": ("NormalInverseWishart",),
+    "containers": ("pad_rows",),
+    "diagonal": ("DiagonalGaussian",),
+    "discriminant": ("GDA",),
+    "em": ("EMReport",),
+    "estimator": ("GenerativeEstimator",),
+    "fitting": ("estimate", "fit"),
+    "gaussian": ("Gaussian",),
+    "imputation": ("impute",),
+    "linear": ("LinearClassifier", "to_linear"),
+    "logistic": ("LogisticRegression", "Report", "train"),
+    "minibatches": ("train_batches",),
+    "mixed": ("Mixed",),
+    "mixed_naive_bayes": ("MixedNB",),
+    "multinomial": ("Multinomial", "MultinomialNB"),
+    "named_discriminants": ("LDA", "QDA", "GaussianNB"),
+    "outliers": ("mahalanobis", "relative_mahalanobis"),
+    "poisson": ("Poisson", "PoissonNB"),
+    "posterior_predictive": ("log_marginal_likelihood", "predictive"),
+    "replicates": ("bootstrap",),
+    "resampling": ("CrossValidation", "cross_validate"),
+    "sampling": ("sample",),
+    "shrinkage": ("ledoit_wolf",),
+    "student": ("DiagonalStudentT", "StudentT"),
+    "unlabelled": ("fit_em", "train_em"),
+}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = [*_ROOM_OF, "linear_regression", "metrics"]  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from its room."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    room = import_module(f"{__name__}.{_ROOM_OF.get(name, name)}")
+    value = globals()[name] = getattr(room, name) if name in _ROOM_OF else room
+    return value
 
 
 def __dir__() -> list[str]:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.scipy.special import gammaln
 
 from jaxgen.density import table_shape
-from jaxgen.numerics import drop_impossible, matmul, shortcut
+from jaxgen.numerics import count_impossible, drop_impossible, matmul, shortcut
 from jaxgen.projections import ProjectedDensity, Projection
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows, product, row_sum
@@ -40,9 +38,9 @@ class PossibleAffine(NamedTuple):
     constant: Float[Array, " classes"]
     weights: Float[Array, "d classes"]
 
-    def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
-        """The scores of the features of rows."""
-        return self.constant[None] + product(x, self.weights, features)
+    def __call__(self, x: Array | SparseRows, encode: Callable[[Any], Any]) -> Float[Array, "n classes"]:
+        """The scores of what rows are encoded as."""
+        return self.constant[None] + product(x, self.weights, encode)
 
 
 class Affine(NamedTuple):
@@ -50,20 +48,20 @@ class Affine(NamedTuple):
 
     Attributes:
         constant: the score of x = 0, (K,).
-        always: how many impossible events x = 0 holds, (K,).
+        impossible_at_zero: how many impossible events x = 0 holds, (K,).
         weights: what one more of a feature adds, (d, K); 0 in place of −∞.
         present: log p as it was given, (K, d).
         absent: log q as it was given, (K, d), where it was.
-        empty: what x = 0 scores as it was given, (K, d), where it was.
+        at_zero: what x = 0 scores as it was given, (K, d), where it was.
         may_be_impossible: whether any of those is −∞.
     """
 
     constant: Float[Array, " classes"]
-    always: Float[Array, " classes"]
+    impossible_at_zero: Float[Array, " classes"]
     weights: Float[Array, "d classes"]
     present: Float[Array, "classes d"]
     absent: Float[Array, "classes d"] | None
-    empty: Float[Array, "classes d"] | None
+    at_zero: Float[Array, "classes d"] | None
     may_be_impossible: Bool[Array, ""]
 
     @classmethod
@@ -72,24 +70,20 @@ class Affine(NamedTuple):
         present: Float[Array, "classes d"],
         absent: Float[Array, "classes d"] | None = None,
         *,
-        empty: Float[Array, "classes d"] | None = None,
+        at_zero: Float[Array, "classes d"] | None = None,
         likelihood: bool,
     ) -> Affine:
-        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given, or + c_kj where what x = 0 scores is.
-
-        Without `likelihood` every term is less that of the first class: rare words have large logs in all classes,
-        whose rounding would drown what tells the classes apart.
-        """
+        """Σ_j x_j log p_kj, + (1 − x_j) log q_kj where q is given, or + c_kj where what x = 0 scores is."""
         weights, impossible = drop_impossible(present), jnp.any(jnp.isneginf(present))
-        always = jnp.zeros(present.shape[0], present.dtype)
-        constant = always if empty is None else jnp.sum(empty, axis=-1)
+        constant = impossible_at_zero = jnp.zeros(present.shape[0], present.dtype)
+        if at_zero is not None:
+            constant = jnp.sum(_comparable(at_zero, likelihood=likelihood), axis=-1)
         if absent is not None:
             weights = weights - drop_impossible(absent)
-            constant, always = _sum_of_possible(absent)
-            impossible |= jnp.any(always > 0)
-        if not likelihood:
-            constant, weights = constant - constant[:1], weights - weights[:1]
-        return cls(constant, always, weights.T, present, absent, empty, impossible)
+            constant, impossible_at_zero = _sum_of_possible(absent, likelihood=likelihood)
+            impossible |= jnp.any(impossible_at_zero > 0)
+        weights = _comparable(weights, likelihood=likelihood).T
+        return cls(constant, impossible_at_zero, weights, present, absent, at_zero, impossible)
 
     @property
     def possible(self) -> PossibleAffine:
@@ -97,26 +91,26 @@ class Affine(NamedTuple):
         return PossibleAffine(self.constant, self.weights)
 
     @property
-    def never(self) -> Float[Array, "d classes"]:
+    def impossible_by_feature(self) -> Float[Array, "d classes"]:
         """How many impossible events one more of a feature adds or takes away."""
-        never = _impossible(self.present)
-        return (never if self.absent is None else never - _impossible(self.absent)).T
+        present = count_impossible(self.present)
+        return (present if self.absent is None else present - count_impossible(self.absent)).T
 
     def marginal(self, x: PartialRows, *, likelihood: bool) -> Float[Array, "n classes"]:
         """The scores of the observed features of rows; with or without `likelihood`, as the tables were made."""
-        without = self.absent if self.empty is None else self.empty
+        without = self.absent if self.at_zero is None else self.at_zero
         without = jnp.zeros_like(self.present) if without is None else without
-        each = drop_impossible(without)
-        total = matmul(x.mask, (each if likelihood else each - each[:1]).T) + product(x.values, self.weights)
+        each = _comparable(drop_impossible(without), likelihood=likelihood)
+        total = matmul(x.mask, each.T) + product(x.values, self.weights)
         return self._unless_impossible(
-            total, lambda: matmul(x.mask, _impossible(without).T) + product(x.values, self.never)
+            total, lambda: matmul(x.mask, count_impossible(without).T) + product(x.values, self.impossible_by_feature)
         )
 
-    def __call__(self, x: Array | SparseRows, features: Callable[[Any], Any]) -> Float[Array, "n classes"]:
-        """The scores of the features of rows."""
+    def __call__(self, x: Array | SparseRows, encode: Callable[[Any], Any]) -> Float[Array, "n classes"]:
+        """The scores of what rows are encoded as."""
         return self._unless_impossible(
-            self.possible(x, features),
-            lambda: self.always[None] + product(x, self.never, features),
+            self.possible(x, encode),
+            lambda: self.impossible_at_zero[None] + product(x, self.impossible_by_feature, encode),
         )
 
     def _unless_impossible(self, total: Array, impossible: Callable[[], Array]) -> Array:
@@ -148,7 +142,7 @@ class PreparedDensity:
 
     affine: Affine | PossibleAffine
     domain: Domain = dataclasses.field(metadata=STATIC)
-    features: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
+    encode: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
     coefficient: Coefficient | None = dataclasses.field(default=None, metadata=STATIC)
     takes_sparse = True
 
@@ -164,13 +158,13 @@ class PreparedDensity:
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats."""
-        x = x.map(self.features)
+        x = x.map(self.encode)
         scores = self._whole.marginal(x, likelihood=True)
         return scores if self.coefficient is None else scores + self._coefficient(x.values)
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The same up to a term common to all classes, of a density that was prepared for scores."""
-        return self._whole.marginal(x.map(self.features), likelihood=False)
+        return self._whole.marginal(x.map(self.encode), likelihood=False)
 
     @property
     def _whole(self) -> Affine:
@@ -183,14 +177,15 @@ class PreparedDensity:
 
     def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood without a coefficient that is common to all classes."""
-        return self.affine(x, self.features)
+        return self.affine(x, self.encode)
 
     def projection(self, *, likelihood: bool, impossible: bool) -> Projection:
         """The density in two steps: a table with or without what counts impossible events, and their density."""
         affine, coefficient = self._whole, self.coefficient if likelihood else None
-        table = jnp.concatenate([affine.weights, affine.never], axis=1) if impossible else affine.weights
-        density = ProjectedDensity(affine.constant, affine.always if impossible else None, coefficient)
-        return Projection(self.features, () if coefficient is None else coefficient.terms, density, table)
+        tables = [affine.weights, affine.impossible_by_feature] if impossible else [affine.weights]
+        density = ProjectedDensity(affine.constant, affine.impossible_at_zero if impossible else None, coefficient)
+        terms = () if coefficient is None else coefficient.terms
+        return Projection(self.encode, terms, density, jnp.concatenate(tables, axis=1))
 
 
 class AffineDensity(abc.ABC):
@@ -232,24 +227,22 @@ def as_they_are(x: Any) -> Any:
     return x
 
 
-def log_factorial(count: Any) -> Any:
-    """log x!, of a JAX or NumPy array, exactly 0 at 0."""
-    if isinstance(count, np.ndarray):
-        from scipy.special import gammaln as of_numpy
+def _comparable(terms: Float[Array, "classes d"], *, likelihood: bool) -> Float[Array, "classes d"]:
+    """Terms by class; without `likelihood`, of scores, each is less that of the first class.
 
-        return of_numpy(count + 1)
-    return gammaln(count + 1) - gammaln(jnp.ones((), count.dtype))  # which is not quite 0 in float32
-
-
-def _impossible(log_probability: Array) -> Array:
-    return jnp.isneginf(log_probability).astype(log_probability.dtype)
+    Rare words have large logs in all classes, whose rounding would drown what tells the classes apart.
+    """
+    return terms if likelihood else terms - terms[:1]
 
 
-def _sum_of_possible(log_probability: Float[Array, "classes d"]) -> tuple[Array, Array]:
+def _sum_of_possible(log_q: Float[Array, "classes d"], *, likelihood: bool) -> tuple[Array, Array]:
     """The sum of what is not −∞, by class, and how many are: in a plain sum, which is the quickest, these show."""
-    total = jnp.sum(log_probability, axis=-1)
+    plain = jnp.sum(_comparable(log_q, likelihood=likelihood), axis=-1)
     return shortcut(
-        ~jnp.any(jnp.isneginf(total)),
-        lambda: (total, jnp.zeros_like(total)),
-        lambda: (jnp.sum(drop_impossible(log_probability), axis=-1), jnp.sum(_impossible(log_probability), axis=-1)),
+        jnp.all(jnp.abs(plain) < jnp.inf),
+        lambda: (plain, jnp.zeros_like(plain)),
+        lambda: (
+            jnp.sum(_comparable(drop_impossible(log_q), likelihood=likelihood), axis=-1),
+            jnp.sum(count_impossible(log_q), axis=-1),
+        ),
     )

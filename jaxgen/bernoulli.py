@@ -19,7 +19,7 @@ from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import log_share
+from jaxgen.numerics import log_fraction
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.rising import log_dirichlet_evidence
 from jaxgen.sparse import SparseRows
@@ -147,7 +147,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         """The threshold."""
         return self.binarize
 
-    def features(self, x: Any) -> Any:
+    def encode(self, x: Any) -> Any:
         """Presence."""
         return _binarize(x, threshold=self.binarize)
 
@@ -156,10 +156,10 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         (present, absent), (alpha, beta) = self._counted(statistics), self._pseudo_counts(statistics.count)
         rows = statistics.weight.value + (alpha + beta)
         present, absent = present + alpha, absent + beta
-        log_present, log_absent = log_share(present, absent, rows), log_share(absent, present, rows)
+        log_present, log_absent = log_fraction(present, absent, rows), log_fraction(absent, present, rows)
         return Bernoulli(log_present, log_absent, self.binarize)
 
-    def log_prior(self, density: Bernoulli) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Bernoulli) -> Float[Array, ""]:
         """Of Beta(alpha, beta), as a density of the log odds."""
         alpha, beta = self._pseudo_counts(density.log_present)
         return log_of_events(alpha, density.log_present) + log_of_events(beta, density.log_absent)

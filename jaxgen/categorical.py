@@ -162,7 +162,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
         """The numbers of categories."""
         return "categories", self.num_categories
 
-    def features(self, x: Any) -> Any:
+    def encode(self, x: Any) -> Any:
         """An indicator for each category of each feature, side by side."""
         sizes = _sizes(self.num_categories, x.shape[1])
         feature = np.repeat(np.arange(len(sizes)), sizes)
@@ -180,7 +180,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
         total = statistics.weight.value + total[:, feature]
         return Categorical(safe_log(safe_divide(count + alpha, total, 1 / size)), sizes)
 
-    def log_prior(self, density: Categorical) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Categorical) -> Float[Array, ""]:
         """Of Dirichlet(alpha), as a density of log θ."""
         return log_of_events(self._prior(density.log_probability)[0], density.log_probability)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import shares
+from jaxgen import host_arrays, threads
 from jaxgen.labels import HardLabels
 from jaxgen.limbs import LimbSum, are_whole, product
 from jaxgen.numerics import working_dtype
@@ -141,7 +141,7 @@ class _Table(NamedTuple):
     @classmethod
     def empty(cls, classes: int, d: int, dtype: np.dtype) -> _Table:
         """Room for sums that have not begun."""
-        return cls(shares.aligned((classes, d), dtype), shares.aligned((classes, d), dtype, zero=True))
+        return cls(host_arrays.aligned((classes, d), dtype), host_arrays.aligned((classes, d), dtype, zero=True))
 
     def sums(self, part: _ClassByClass | _AllAtOnce) -> list[LimbSum]:
         """What a part adds to."""
@@ -150,7 +150,7 @@ class _Table(NamedTuple):
 
 
 def class_sums(
-    x: CompressedRows, labels: Labels, features: Callable[[Any], Any], domain: Domain, *, binary: bool, entries: int
+    x: CompressedRows, labels: Labels, encode: Callable[[Any], Any], domain: Domain, *, binary: bool, entries: int
 ) -> Sums:
     """The sums of features by class, in the working dtype, from pieces of so many entries or more.
 
@@ -174,13 +174,13 @@ def class_sums(
             if block.dtype.kind == "f":
                 block = block.astype(dtype)
             bad |= not domain.holds(block.values)
-            block = features(block)
+            block = encode(block)
             products = piece.products(block, whole=binary or are_whole(block.values))
             for total, (values, largest) in zip(task.sums, products, strict=True):
                 total.add(values, largest)
         return bad
 
-    bad = any(shares.over(add_up, tasks))
+    bad = any(threads.over(add_up, tasks))
     for task in tasks:
         if task.sums is not task.into:
             for total, other in zip(task.into, task.sums, strict=True):
@@ -204,8 +204,8 @@ def _sizes(x: CompressedRows, parts: Sequence[_ClassByClass | _AllAtOnce], entri
     worth = max(entries, 2 * cells) / each
     piece = max(int(worth), 1)
     if len(parts) == 1:
-        return piece, max(rows // shares.cores(), int(worth / 4), 1)
-    return piece, max(rows // (2 * shares.cores()), piece)
+        return piece, max(rows // threads.cores(), int(worth / 4), 1)
+    return piece, max(rows // (2 * threads.cores()), piece)
 
 
 def _parts(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[_ClassByClass | _AllAtOnce]:
@@ -214,7 +214,7 @@ def _parts(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[_Clas
     A row of weight 0 is of no class, whatever it holds. Weights are in `dtype` where each is 1, else in float64.
     """
     n, d = x.shape
-    most = max(_FEW_CELLS, min(x.num_entries // (2 * shares.cores()), _MOST_CELLS))
+    most = max(_FEW_CELLS, min(x.num_entries // (2 * threads.cores()), _MOST_CELLS))
     if isinstance(labels, HardLabels):
         return _hard_parts(labels, n, dtype, in_place=labels.num_classes * d <= most)
     return _soft_parts(labels, n, in_place=d <= most)

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import platform, shares
-from jaxgen.classify import Classifier, log_prior
+from jaxgen import chunks, host_arrays, platform, threads
+from jaxgen.classifier import Classifier, log_prior
 from jaxgen.total import Total, holds_nan_or_infinity
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def is_large(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
         classes > 1
         and classes * d >= _FEWEST_CELLS
         and platform.platform_of(estimator, statistics) == "cpu"
-        and not shares.is_distributed(statistics)
+        and not host_arrays.is_distributed(statistics)
         and all(np.shape(number) in ((), (d,)) for number in jax.tree.leaves(estimator))
     )
 
@@ -64,13 +64,13 @@ def estimate(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Cla
 def _in_pieces(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[Any, bool]:
     """The density, of a few classes at a time, and whether any of its leaves is NaN or +∞."""
     classes, d = statistics.feature_sum.high.shape
-    places = shares.pieces(classes, min(max(_CELLS // d, 1), classes))
+    places = chunks.pieces(classes, min(max(_CELLS // d, 1), classes))
 
     def some(place: slice) -> tuple[Any, Array]:
-        return _density_program(estimator, jax.tree.map(partial(shares.view, place=place), statistics))
+        return _density_program(estimator, jax.tree.map(partial(host_arrays.view, place=place), statistics))
 
     form, _ = jax.eval_shape(lambda: some(places[0]))
-    return shares.gather(some, places, places, classes, form)
+    return chunks.gather(some, places, places, classes, form)
 
 
 def _are_alike(estimator: CountingEstimator[Any], statistics: Counts) -> bool:
@@ -95,7 +95,7 @@ def _occurring(feature_sum: Array) -> list[Int[np.ndarray, " m"]] | None:
         has_many.set()
         return None
 
-    found = shares.over(of_class, range(len(counts)))
+    found = threads.over(of_class, range(len(counts)))
     return None if has_many.is_set() else found
 
 
@@ -107,16 +107,16 @@ def _of_occurring(
     most = max(map(len, found))
     size = most + 1 + -(most + 1) % 2 ** max(most.bit_length() - 3, 0)  # few programs serve all tables
     limbs = [np.asarray(limb) for limb in (statistics.feature_sum.high, statistics.feature_sum.low)]
-    few = [shares.aligned((classes, size), limb.dtype, zero=True) for limb in limbs]
+    few = [host_arrays.aligned((classes, size), limb.dtype, zero=True) for limb in limbs]
 
     def take(k: int) -> None:
         for limb, taken in zip(limbs, few, strict=True):
             taken[k, : len(found[k])] = limb[k, found[k]]
 
-    shares.over(take, range(classes))
+    threads.over(take, range(classes))
     compact = dataclasses.replace(statistics, feature_sum=Total(*map(jnp.asarray, few)))
     density, bad = _features_program(estimator, compact, num_features=d)
-    result = jax.tree.map(lambda part: shares.aligned((classes, d), part.dtype), density)
+    result = jax.tree.map(lambda part: host_arrays.aligned((classes, d), part.dtype), density)
     leaves = [*zip(*(map(np.asarray, jax.tree.leaves(tree)) for tree in (result, density)), strict=True)]
 
     def put(k: int) -> None:
@@ -124,8 +124,8 @@ def _of_occurring(
             table[k].fill(part[k, -1])
             table[k, found[k]] = part[k, : len(found[k])]
 
-    shares.over(put, range(classes))
-    return jax.device_put(result, shares.placement(statistics)), bool(bad)
+    threads.over(put, range(classes))
+    return jax.device_put(result, host_arrays.placement(statistics)), bool(bad)
 
 
 @partial(jax.jit, static_argnames="num_features")

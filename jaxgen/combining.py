@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import inputs
-from jaxgen.culprits import known
+from jaxgen import arguments
 from jaxgen.programs import merge_program
 from jaxgen.statistics import S
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
@@ -102,7 +102,7 @@ def scale(statistics: S, factor: Array | float) -> S:
         raise TypeError(
             f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
         )
-    return _scale_program(statistics, inputs.check_number("factor", factor))
+    return _scale_program(statistics, arguments.check_number("factor", factor))
 
 
 def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
@@ -130,8 +130,8 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
 
 def _check_contained(whole: Any, part: Any) -> None:
     """Raise for a concrete part that is none, by more than the rounding of sums of weights."""
-    weights = known((whole.class_weight, part.class_weight))
-    if inputs.is_traced(weights):
+    weights = primal((whole.class_weight, part.class_weight))
+    if is_traced(weights):
         return
     ours, theirs = (weight.exact() for weight in weights)
     rounding = np.where((ours % 1 == 0) & (theirs % 1 == 0), 0.0, 1 + _ROUNDING * ours)
@@ -142,8 +142,8 @@ def _check_contained(whole: Any, part: Any) -> None:
             "first the statistics of all rows, then those of the rows to be taken away."
         )
     for ours, theirs in zip(_counts(whole), _counts(part), strict=True):
-        lacking = known(_lacking_program(ours, theirs))
-        if not inputs.is_traced(lacking) and (lacking := np.asarray(lacking)).any():
+        lacking = primal(_lacking_program(ours, theirs))
+        if not is_traced(lacking) and (lacking := np.asarray(lacking)).any():
             k, j = np.argwhere(lacking)[0]
             raise ValueError(
                 f"whole must contain part; found column {j} of its counts of class {k} less in whole than in part, by "

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains, inputs
+from jaxgen import domains
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, safe_divide, safe_log
 from jaxgen.pytree import pytree
 from jaxgen.statistics import raise_for_nan
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
@@ -76,7 +77,7 @@ class ComplementNB(CountingEstimator[Any]):
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check_statistics(statistics)
         classifier = _weights_program(self, statistics)
-        if not inputs.is_traced(classifier) and not np.isfinite(classifier.weights).all():
+        if not is_traced(classifier) and not np.isfinite(classifier.weights).all():
             raise_for_nan(statistics)
             raise ValueError(
                 "ComplementNB has no finite weight for a word that occurs in one class alone. Smooth with alpha > 0."
@@ -90,6 +91,6 @@ def _weights_program(estimator: ComplementNB, statistics: Counts) -> LinearClass
     k, d = count.shape
     # The others are added up; the whole less one's own would lose the digits of a class that has nearly all.
     pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + estimator.pseudo_count("alpha", count[:1])
-    share = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
+    probability = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
     poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, 0.0)
-    return LinearClassifier(poison - safe_log(share).T, jnp.where(weight > 0, poison, -jnp.inf))
+    return LinearClassifier(poison - safe_log(probability).T, jnp.where(weight > 0, poison, -jnp.inf))

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen.labels import HardLabels, SoftLabels
-from jaxgen.numerics import cholesky_of_many, cholesky_or_nan, einsum, inverse_factor, matmul
+from jaxgen.matrices import cholesky_of_many, cholesky_or_nan, inverse_factor
+from jaxgen.numerics import einsum, matmul
 
 if TYPE_CHECKING:
     from jax import Array
@@ -67,9 +68,11 @@ def expected(
     Rows that are shared by classes are given once for each.
     """
     if isinstance(labels, SoftLabels):
-        shares, k = labels.dense(), labels.num_classes
+        responsibilities, k = labels.dense(), labels.num_classes
         x = jax.tree.map(lambda leaf: jnp.repeat(leaf, k, axis=0), x)
-        labels = HardLabels(jnp.tile(jnp.arange(k, dtype=jnp.int32), len(shares)), shares.reshape(-1), k)
+        labels = HardLabels(
+            jnp.tile(jnp.arange(k, dtype=jnp.int32), len(responsibilities)), responsibilities.reshape(-1), k
+        )
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
         row = jax.tree.map(lambda leaf: leaf[None], x)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxgen import culprits, inputs
+from jaxgen import arguments
 from jaxgen.pytree import pytree
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
@@ -67,14 +68,14 @@ class NormalInverseWishart:
             name = f"NormalInverseWishart.{name}"
             if isinstance(value, (list, tuple)):
                 raise TypeError(f"{name} must be a number or an array; found {value!r}. Give it as np.array(…).")
-            array = inputs.as_array(name, value)
+            array = arguments.as_array(name, value)
             if array.ndim > most:
                 raise ValueError(
                     f"{name} must have {('no axes', 'one axis', 'two axes')[most]} at the most; found "
                     f"shape {array.shape}. To try several at once, jax.vmap over the prior."
                 )
-            array = culprits.known(array)
-            if inputs.is_traced(array):
+            array = primal(array)
+            if is_traced(array):
                 continue
             array = np.asarray(array)
             if not np.isfinite(array).all():
@@ -97,7 +98,7 @@ class NormalInverseWishart:
                     f"covariances of {d} features; found {shape}."
                 )
         least = d - 1 if covariance == "full" else 0
-        if self.degrees is not None and not inputs.is_traced(self.degrees) and not float(self.degrees) > least:
+        if self.degrees is not None and not is_traced(self.degrees) and not float(self.degrees) > least:
             raise ValueError(
                 f"NormalInverseWishart.degrees must be more than {least} for {covariance} covariances of {d} features; "
                 f"found {float(self.degrees):g}. None takes {least + 3}."

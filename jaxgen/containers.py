@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows, check_columns, check_starts, unwrapped
 from jaxgen.sparse import SparseRows
+from jaxgen.tracing import is_traced
 
 # Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
 # them would be padding.
@@ -45,7 +44,7 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
             f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
         )
     n, d = x.shape
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(x)):
+    if is_traced(x):
         if kind == "BCOO":
             return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d), unique=x.unique_indices)
         entry = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype)
@@ -57,6 +56,7 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
         rows, columns = indices[:, 0], indices[:, 1]
     else:
         starts = np.asarray(x.indptr)
+        check_starts(starts, len(values))
         rows = np.repeat(np.arange(n), np.diff(starts))
         values, columns = values[: starts[-1]], indices[: starts[-1]]
     return _from_entries(values, rows, columns, (n, d))
@@ -86,9 +86,11 @@ def _from_scipy(x: Any) -> CompressedRows:
     if x.ndim != 2:
         raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. Reshape it to one row.")
     _check_dtype(x)
+    if not x.dtype.isnative or x.dtype == np.float16:  # which scipy's loops do not know
+        x = x.astype(np.float32 if x.dtype.itemsize == 2 and x.dtype.kind == "f" else x.dtype.newbyteorder("="))
     own = x.format != "csr"
-    # Sums of duplicates would wrap.
-    narrow = x.dtype.kind in "iu" and x.dtype.itemsize < 8
+    # Sums of duplicates would wrap, and two truths be one.
+    narrow = x.dtype.kind in "iub" and x.dtype.itemsize < 8
     x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
     check_starts(x.indptr, min(len(x.indices), len(x.data)))
     if not x.has_canonical_format:

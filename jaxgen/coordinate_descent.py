@@ -14,7 +14,8 @@ from jax import lax
 from jax.scipy.sparse.linalg import cg
 from jax.tree_util import Partial
 
-from jaxgen.numerics import diagonals, matmul, nonnegative_or_nan, safe_divide, varying_alike
+from jaxgen.matrices import diagonals
+from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, varying_alike
 from jaxgen.optimum import at_optimum
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def minimise(
         weights, _, steps = state
         weights, _ = lax.fori_loop(0, _TURNS, turn, (weights, correlation_of(weights)))
         weights, _, _ = lax.while_loop(cut_short, newton, (weights, zero, none))
-        return weights, duality_gap(a, b, penalty, weights), steps + 1
+        return weights, duality_gap(a, b, penalty, weights, tolerance), steps + 1
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         _, gap, steps = state
@@ -132,17 +133,25 @@ def solve_active(gram: Float[Array, "d d"], active: Float[Array, " d"], v: Float
 
 
 def duality_gap(
-    a: Float[Array, "k d"], b: Float[Array, " k"], penalty: Float[Array, " d"], weights: Float[Array, " d"]
+    a: Float[Array, "k d"],
+    b: Float[Array, " k"],
+    penalty: Float[Array, " d"],
+    weights: Float[Array, " d"],
+    tolerance: Array,
 ) -> Float[Array, ""]:
     """The loss at w less that of the dual problem at s·(b − Aw), with s ≤ 1 so small that |A_jᵀ(b − Aw)|·s ≤ λ_j.
 
     No w has a loss that is lower by more than this (Kim, Koh, Lustig, Boyd & Gorinevsky 2007, IEEE Journal of Selected
-    Topics in Signal Processing 1(4), 606–617). What rounding makes of A_jᵀ(b − Aw) is allowed for: with λ_j = 0, it
-    is not 0 even at the minimum.
+    Topics in Signal Processing 1(4), 606–617). What rounding makes of A_jᵀ(b − Aw) is allowed for, as a larger λ_j:
+    with λ_j = 0 all of it, since the slope is not 0 even at the minimum, else as much as adds half of the tolerance to
+    the gap, which it does.
     """
     residual = b - matmul(a, weights)
     correlation = matmul(a.T, residual)
-    rounding = 4 * jnp.finfo(b.dtype).eps * (1 + jnp.sum(jnp.abs(weights)))
-    scale = jnp.minimum(jnp.min(safe_divide(penalty + rounding, jnp.abs(correlation), jnp.inf)), 1.0)
+    size = jnp.sum(jnp.abs(weights))
+    rounding = 4 * jnp.finfo(b.dtype).eps * (1 + size)
+    allowed = jnp.where(penalty > 0, jnp.minimum(rounding, safe_divide(0.5 * tolerance, size, jnp.inf)), rounding)
+    scale = jnp.minimum(jnp.min(safe_divide(penalty + allowed, jnp.abs(correlation), jnp.inf)), 1.0)
     slack = jnp.sum(penalty * jnp.abs(weights) - scale * correlation * weights)
+    slack += jnp.sum(jnp.where(penalty > 0, allowed * jnp.abs(weights), 0.0))
     return 0.5 * (1 - scale) ** 2 * jnp.sum(residual**2) + slack

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, class_tables, inputs
+from jaxgen import blocks, class_tables
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
@@ -19,6 +19,7 @@ from jaxgen.numerics import drop_impossible, nonnegative_table, shortcut, workin
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.classify import Classifier
+    from jaxgen.classifier import Classifier
     from jaxgen.compressed import CompressedRows
     from jaxgen.labels import Labels
 
@@ -116,7 +117,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
     )
     takes_sparse = True
 
-    def features(self, x: Any) -> Any:
+    def encode(self, x: Any) -> Any:
         """What is counted, of x."""
         return x
 
@@ -132,11 +133,11 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
 
     def summarise(self, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels) -> Counts:
         """The sum of each feature over the rows of each class."""
-        return Counts.of(self.features(x), labels, binary=self.binary, counted=self.counted)
+        return Counts.of(self.encode(x), labels, binary=self.binary, counted=self.counted)
 
-    def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
+    def summarise_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[Counts, bool]:
         """The statistics of compressed rows, and whether a value is bad."""
-        sums = class_sums(x, labels, self.features, self.domain, binary=self.binary, entries=entries)
+        sums = class_sums(x, labels, self.encode, self.domain, binary=self.binary, entries=entries)
         return Counts(sums.class_weight, sums.feature_sum, self.binary, None, self.counted), sums.bad
 
     def density(self, statistics: Counts) -> D:
@@ -147,11 +148,11 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         """The density of some features out of so many, by the counts of these; the others have none."""
         raise NotImplementedError
 
-    def estimated(self, statistics: Counts) -> tuple[Classifier[D], Any]:
+    def estimate_checked(self, statistics: Counts) -> tuple[Classifier[D], Any]:
         """The classifier, and whether any of its leaves is NaN or +∞: a few classes at a time where they are large."""
         if class_tables.is_large(self, statistics):
             return class_tables.estimate(self, statistics)
-        return super().estimated(statistics)
+        return super().estimate_checked(statistics)
 
     def pseudo_count(self, name: str, like: Float[Array, "classes d"]) -> Float[Array, "classes_or_1 d_or_1"]:
         """A hyperparameter of this name, to be added to a table like the counts; NaN where it is negative."""
@@ -162,7 +163,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         tables = {}
         for name in (field.name for field in dataclasses.fields(self) if "table" in field.metadata):
             value = getattr(self, name)
-            if inputs.is_traced(value):
+            if is_traced(value):
                 number = jnp.asarray(value).astype(working_dtype(value.dtype))
                 tables[name] = jnp.where(number > 0, number, jnp.nan)
             elif value is not None and not np.all(np.asarray(value) > 0):

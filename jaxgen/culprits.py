@@ -5,28 +5,19 @@ Programs answer NaN where a value is bad; only then is x searched, on the host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import jax
 import numpy as np
-from jax.core import Tracer
 
 from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
+from jaxgen.tracing import primal
 
 if TYPE_CHECKING:
     from jaxgen.domains import Domain
     from jaxgen.labels import Labels
-
-
-Tree = TypeVar("Tree")
-
-
-def known(tree: Tree) -> Tree:
-    """The same numbers without derivatives: outside of jit, those of `jax.grad` and `jax.jvp` can then be read."""
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if isinstance(leaf, Tracer) else leaf, tree)
 
 
 def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
@@ -37,7 +28,7 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         domain: what its values may be.
         present: boolean array (n,); rows where it is False are passed over.
     """
-    x, present = known((x, present))
+    x, present = primal((x, present))
     values, row, column = _entries(x)
     bad = ~domain.contains(values.astype(np.float64))
     if present is not None:
@@ -67,7 +58,7 @@ def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def raise_for_points(x: Any, domain: Domain) -> NoReturn:
     """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
-    x = known(x)
+    x = primal(x)
     raise_for_values(x, domain)
     raise ValueError(
         f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
@@ -81,7 +72,7 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None
 
     With an optimizer that a caller chose, it is that which left the numbers.
     """
-    x, labels = known((x, labels))
+    x, labels = primal((x, labels))
     present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
     raise_for_values(x, domain, present)
     if optimizer is not None:

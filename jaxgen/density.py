@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -19,18 +20,9 @@ if TYPE_CHECKING:
 class Density(Protocol):
     """A class-conditional density p(x | y): a pytree of arrays whose leading axis runs over the classes.
 
-    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have more: `sample(key, y,
-    total_count)`, a draw for each class in y, with `needs_total_count = True` where that takes the total of each;
-    `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`, and `marginal_scores(x)`, the same
-    up to a common term; `quick_form(likelihood=…)`, a density that is quicker for what `prepared` is asked for, and
-    whether it is accurate, which has `in_one_pass` where scores are products of x, so that rows need no blocks, and may
-    have `for_many_rows()`: a form that takes longer to make and is quicker for each row, None where there is none;
-    `mean`, or where features depend on each other `conditional_mean(x)` and `conditional_sample(key, x, y)`, of what
-    was not observed given what was; `shapes`, what the shapes of its arrays may be, one beside the others; `positive`,
-    the names of those that hold what must be positive, or a factor with such a diagonal;
-    `prepared(likelihood=…)`, the same density with what all rows need computed once, of which `domain`,
-    `log_likelihood`, `scores` and `quick_form` alone are read; and with `takes_sparse = True`, x may be `SparseRows`.
-    One with both is affine in x, has leaves (K, d) alone, and `prepared` returns a `jaxgen.affine.PreparedDensity`.
+    Every method takes x of shape (n, d) in the density's dtype and is pure. It may have `sample(key, y, total_count)`,
+    a draw for each class in y; `log_marginal(x)`, the log likelihood of the observed features of `PartialRows`; `mean`,
+    of features that are independent; and what `Optional` names.
     """
 
     @property
@@ -61,21 +53,71 @@ D = TypeVar("D", bound=Density, covariant=True)
 # What may be the shapes of arrays, by name; letters stand for what is not known.
 Shapes: TypeAlias = "dict[str, list[tuple[int | str, ...]]]"
 
-# What a density or a classifier may say of itself, and what goes for one that does not.
-_UNSAID: dict[str, Any] = {
-    "takes_sparse": False,
-    "in_two_steps": False,
-    "in_one_pass": False,
-    "needs_total_count": False,
-    "score_width": 0,
-    "marginal_width": 0,
-    "positive": (),
-}
+
+class Optional:
+    """What a density or a classifier may say of itself and do, and what goes for one that does not.
+
+    None inherits from it: `optional` looks here for what one has not.
+    """
+
+    takes_sparse = False  # x may be `SparseRows`; with `prepared`, scores are affine in x, and all leaves (K, d)
+    in_two_steps = False  # the scores of sparse rows are made of their products with a table
+    in_one_pass = False  # scores are products of what x holds, so that rows need no blocks
+    needs_total_count = False  # `sample` takes the total of each row
+    score_width = 0  # numbers that a row takes, where it takes more than its features and classes
+    marginal_width = 0  # the same, of a row of which some features were observed
+    shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
+    positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal
+
+    def prepared(self, *, likelihood: bool) -> Any:
+        """The same density with what all rows need computed once, for log likelihoods, or for scores alone.
+
+        `domain`, `log_likelihood`, `scores` and `quick_form` alone are read of it.
+        """
+        del likelihood
+        return self
+
+    def quick_form(self, *, likelihood: bool) -> tuple[Any, Array] | None:
+        """A density that is quicker for what was prepared, and whether it is accurate; None where there is none."""
+        del likelihood
+
+    def for_many_rows(self) -> Any:
+        """A quick form that takes longer to make and is quicker for each row; None where there is none."""
+
+    def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """log p(x_observed | k) up to a term common to all classes."""
+        this: Any = self
+        return this.log_marginal(x)
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """E[x | x_observed, k]: the mean, where features are independent."""
+        this: Any = self
+        if optional(this, "needs_total_count") or not hasattr(this, "mean"):
+            raise TypeError(
+                f"impute knows no mean of a missing feature of {type(self).__name__}: a category is no number, and "
+                "missing words have no known total. Categories are drawn with key=; PoissonNB models each count by "
+                "itself."
+            )
+        return jnp.broadcast_to(this.mean[None], (x.shape[0], *this.mean.shape))
+
+    def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """A draw of x given x_observed and the classes y; what was observed is not to be looked at."""
+        del x
+        this: Any = self
+        if optional(this, "needs_total_count"):
+            raise TypeError(
+                f"impute cannot draw a missing feature of {type(self).__name__}: missing words have no known total. "
+                "PoissonNB models each count by itself."
+            )
+        return this.sample(key, y)
 
 
-def trait(density: Any, name: str) -> Any:
-    """What a density says of itself, or what goes for one that does not."""
-    return getattr(density, name, _UNSAID[name])
+def optional(owner: Any, name: str) -> Any:
+    """A member of a density or a classifier; where it has none, that of `Optional`."""
+    if hasattr(owner, name):
+        return getattr(owner, name)
+    found = getattr(Optional, name)
+    return partial(found, owner) if callable(found) else found
 
 
 def table_shape(array: Any) -> tuple[int | str, ...]:
@@ -85,7 +127,7 @@ def table_shape(array: Any) -> tuple[int | str, ...]:
 
 def check_shapes(owner: Any) -> None:
     """Raise a ValueError for an array that does not fit the others, as its owner, or a part of it, says in `shapes`."""
-    for name, allowed in getattr(owner, "shapes", {}).items():
+    for name, allowed in optional(owner, "shapes").items():
         if (found := jnp.shape(getattr(owner, name))) not in allowed:
             shapes = " or ".join(f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in allowed)
             raise ValueError(
@@ -115,7 +157,7 @@ def check_parameters(c: Any) -> None:
 
 
 def _check_positive(name: str, owner: Any) -> None:
-    for attribute in trait(owner, "positive"):
+    for attribute in optional(owner, "positive"):
         array = np.asarray(getattr(owner, attribute))
         factors = array.ndim > 2
         array = np.diagonal(array, axis1=-2, axis2=-1) if factors else array
@@ -129,50 +171,6 @@ def _check_positive(name: str, owner: Any) -> None:
 def _raise_for_numbers(name: str, array: np.ndarray, good: np.ndarray, expected: str, remedy: str) -> NoReturn:
     first = np.unravel_index(np.argmin(good), good.shape)
     raise ValueError(f"{name} must hold {expected}; found {array[first]} at [{', '.join(map(str, first))}]. {remedy}")
-
-
-def prepared(density: Any, *, likelihood: bool) -> Any:
-    """The density with what all rows need computed once; itself, where there is nothing of that kind."""
-    return density.prepared(likelihood=likelihood) if hasattr(density, "prepared") else density
-
-
-def quick_form(density: Any, *, likelihood: bool) -> tuple[Any, Array] | None:
-    """A quicker form of a prepared density and whether it is accurate, where it has one."""
-    return density.quick_form(likelihood=likelihood) if hasattr(density, "quick_form") else None
-
-
-def for_many_rows(density: Any) -> Any:
-    """The form for many rows, of a quick one; None where there is none."""
-    return density.for_many_rows() if hasattr(density, "for_many_rows") else None
-
-
-def marginal_scores(density: Any, x: PartialRows) -> Float[Array, "n classes"]:
-    """log p(x_observed | k) up to a term common to all classes: the density's own, where it has such."""
-    return getattr(density, "marginal_scores", density.log_marginal)(x)
-
-
-def conditional_mean(density: Any, x: PartialRows) -> Float[Array, "n classes d"]:
-    """E[x | x_observed, k]: the density's own, or its mean where features are independent."""
-    if hasattr(density, "conditional_mean"):
-        return density.conditional_mean(x)
-    if trait(density, "needs_total_count") or not hasattr(density, "mean"):
-        raise TypeError(
-            f"impute knows no mean of a missing feature of {type(density).__name__}: a category is no number, and "
-            "missing words have no known total. Categories are drawn with key=; PoissonNB models each count by itself."
-        )
-    return jnp.broadcast_to(density.mean[None], (x.shape[0], *density.mean.shape))
-
-
-def conditional_sample(density: Any, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
-    """A draw of x given x_observed and the classes y, in the same way; what was observed is not to be looked at."""
-    if hasattr(density, "conditional_sample"):
-        return density.conditional_sample(key, x, y)
-    if trait(density, "needs_total_count"):
-        raise TypeError(
-            f"impute cannot draw a missing feature of {type(density).__name__}: missing words have no known total. "
-            "PoissonNB models each count by itself."
-        )
-    return density.sample(key, y)
 
 
 class Marginal(NamedTuple):
@@ -193,7 +191,7 @@ class Marginal(NamedTuple):
     @property
     def score_width(self) -> int:
         """Elements that a row takes, where it takes more than its features and classes."""
-        return trait(self.density, "marginal_width")
+        return optional(self.density, "marginal_width")
 
     def log_likelihood(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | y = k), in nats."""
@@ -201,7 +199,7 @@ class Marginal(NamedTuple):
 
     def scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term common to all classes."""
-        return marginal_scores(self.density, x)
+        return optional(self.density, "marginal_scores")(x)
 
     def squared_distances(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances of the observed features, of a Gaussian density."""

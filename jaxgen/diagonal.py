@@ -13,8 +13,8 @@ from jax import lax
 
 from jaxgen import domains
 from jaxgen.density import table_shape
-from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
-from jaxgen.numerics import matmul, shortcut
+from jaxgen.distances import LinearGaussian, are_near, log_normal, squared_distances
+from jaxgen.numerics import LOG_2PI, matmul, shortcut
 
 if TYPE_CHECKING:
     from jax import Array
@@ -72,7 +72,7 @@ class DiagonalGaussian(NamedTuple):
         log_scale = jnp.sum(jnp.log(jnp.broadcast_to(self.scale, self.mean.shape)), axis=-1)
 
         def one_by_one() -> Array:
-            return -0.5 * self.squared_distances(x) - log_scale[None] - 0.5 * self.num_features * LOG_2PI
+            return log_normal(self.squared_distances(x), log_scale[None], self.num_features)
 
         return shortcut(accurate, lambda: expanded.log_likelihood(x), one_by_one)
 
@@ -91,7 +91,7 @@ class DiagonalGaussian(NamedTuple):
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats: the other factors are left out."""
         distance, log_scale = self.marginal_distances(x)
-        return -0.5 * distance - log_scale - 0.5 * LOG_2PI * jnp.sum(x.mask, axis=-1, keepdims=True)
+        return log_normal(distance, log_scale, jnp.sum(x.mask, axis=-1, keepdims=True))
 
     def marginal_distances(self, x: PartialRows) -> tuple[Float[Array, "n classes"], Float[Array, "n classes"]]:
         """The squared Mahalanobis distances of the observed features, and Σ log σ of those."""

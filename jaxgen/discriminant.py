@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,13 +16,14 @@ from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
+from jaxgen.matrices import cholesky_or_nan, inverse_factor, load_lapack, with_diagonal
 from jaxgen.moments import Moments, resolved_variance
-from jaxgen.numerics import cholesky_or_nan, inverse_factor, nonnegative_or_nan, safe_divide, with_diagonal
+from jaxgen.numerics import nonnegative_or_nan, safe_divide
 from jaxgen.pytree import STATIC, pytree
-from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column
+from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column, why_not_finite
 
 if TYPE_CHECKING:
-    from typing import Any, Unpack
+    from typing import Any
 
     from jax import Array
     from jaxtyping import Float
@@ -126,8 +127,32 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """A full covariance knows of a feature by the others."""
         return self.covariance == "full"
 
+    def check_given(self, density: Any) -> None:
+        """Raise for a density that is not Gaussian, where features are filled in."""
+        if self.fills_in:
+            whole(density)
+
+    def check_seen(self, seen: np.ndarray) -> None:
+        """A covariance of its own would grow with every step of EM where it is only filled in."""
+        if self.fills_in and not self.shared and self.prior is None and not seen.all():
+            k, j = np.argwhere(~seen)[0]
+            raise ValueError(
+                f"no row of class {k} shows feature {j}, so that nothing is known of its variance there. Leave the "
+                "feature out, use shared=True or covariance='diagonal', or give a prior=jaxgen.NormalInverseWishart(…)."
+            )
+
+    def takes_for_constant(self, num_features: int) -> np.ndarray:
+        """Those that are filled in, unless a prior says how far they may vary.
+
+        A variance that comes from what was filled in alone falls with every step of EM, and the ridge, in its units,
+        with it: to no end.
+        """
+        return np.full(num_features, self.fills_in and self.prior is None)
+
     def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
+        if self.covariance == "full":
+            load_lapack()
         return block_moments(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def naive(self) -> GDA:
@@ -187,11 +212,11 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             return Gaussian(mean, cholesky_or_nan(covariance, regularised))
         return DiagonalGaussian(mean, jnp.sqrt(jnp.where(covariance > 0, covariance, jnp.nan)))
 
-    def log_prior(self, density: Gaussian | DiagonalGaussian) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Gaussian | DiagonalGaussian) -> Float[Array, ""]:
         """That of the conjugate prior; ridge, pooling and shrinkage stand for none."""
         if self.prior is None:
-            return super().log_prior(density)
-        return gaussian_posterior.log_prior(self.prior, density, self.covariance)
+            return super().log_parameter_prior(density)
+        return gaussian_posterior.log_parameter_prior(self.prior, density, self.covariance)
 
     def proper(self) -> GDA:
         """The estimator itself; a ValueError if it has no prior."""
@@ -212,83 +237,4 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def explain(self, density: Gaussian | DiagonalGaussian) -> str:
         """Which class has a singular covariance, and the remedy."""
-        factor = density.cholesky if isinstance(density, Gaussian) else density.scale
-        if np.isinf(np.asarray(factor)).any():
-            return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
-        unseen = np.isnan(np.asarray(density.mean)).any(axis=0)
-        if unseen.any():
-            return (
-                f"feature {int(np.argmax(unseen))} was observed in no row, so that nothing is known of its mean. Leave "
-                "it out, or give a prior=jaxgen.NormalInverseWishart(…)."
-            )
-        singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
-        if not singular.any():
-            return super().explain(density)
-        whose = "the shared covariance" if self.shared else f"the covariance of class {int(np.argmax(singular))}"
-        if self.prior is not None:
-            return f"{whose} is singular in {factor.dtype} with {self.prior}. Raise its scale, or compute in float64."
-        reason, fewer = "constant", ""
-        if self.covariance == "full":
-            reason, fewer = "constant or a combination of others", "use covariance='diagonal' or shared=True, "
-        return (
-            f"{whose} is singular in {factor.dtype} with ridge={float(self.ridge):g}: its rows are too few, or a "
-            f"feature is {reason}. Raise ridge, {fewer}drop the feature, or compute in float64."
-        )
-
-
-class Regularisation(TypedDict, total=False):
-    """Fields of GDA that the named forms take by name."""
-
-    pooling: Array | float
-    shrinkage: Array | float
-    target: Target
-    prior: NormalInverseWishart | None
-
-
-def LDA(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
-) -> GDA:
-    """Linear discriminant analysis: GDA with one full covariance shared by the classes.
-
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x, y = np.array([[0.0], [2.0], [3.0], [5.0]]), np.array([0, 0, 1, 1])
-        >>> c = jg.fit(jg.LDA(), x, y)
-        >>> print(f"{jg.to_linear(c).weights[0, 1]:.3f}")  # Σ⁻¹ = 1 times the mean 4 about that of both means, 2.5
-        1.500
-    """
-    return GDA("full", shared=True, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
-
-
-def QDA(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
-) -> GDA:
-    """Quadratic discriminant analysis: GDA with a full covariance for each class.
-
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x, y = np.array([[-1.0], [1.0], [-3.0], [3.0]]), np.array([0, 0, 1, 1])
-        >>> jg.predict(jg.fit(jg.QDA(), x, y), np.array([[-4.0], [0.5], [4.0]])).tolist()  # the wider class is outside
-        [1, 0, 1]
-    """
-    return GDA("full", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
-
-
-def GaussianNB(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
-) -> GDA:
-    """Gaussian naive Bayes: GDA with a diagonal covariance for each class.
-
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> x, y = np.array([[-1.0, 0.0], [1.0, 4.0], [-3.0, 0.0], [3.0, 2.0]]), np.array([0, 0, 1, 1])
-        >>> jg.fit(jg.GaussianNB(ridge=0.0), x, y).density.scale.tolist()
-        [[1.0, 2.0], [3.0, 1.0]]
-    """
-    return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
+        return why_not_finite(self, density) or super().explain(density)

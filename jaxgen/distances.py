@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxgen import domains
-from jaxgen.numerics import matmul, shortcut
+from jaxgen.numerics import LOG_2PI, matmul, shortcut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float
 
-LOG_2PI = float(np.log(2 * np.pi))
 # Mean squared distance, in deviations, of class means from their centre up to which squares are expanded.
 _NEAR = 16.0
 # Rounding of the largest square, in nats, up to which scores that are linear are taken for accurate.
@@ -106,6 +104,11 @@ def are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:
     Squares about the centre then cost no more digits than their sum does.
     """
     return jnp.all(jnp.sum(offset**2, axis=-1) <= _NEAR * offset.shape[-1])
+
+
+def log_normal(distance: Array, log_scale: Array, num_features: Array | int) -> Array:
+    """log N(x | μ, Σ) = −½Δ² − log |Σ|^½ − ½ d log 2π, in nats: `log_scale` is that of the root of the determinant."""
+    return -0.5 * distance - log_scale - 0.5 * num_features * LOG_2PI
 
 
 def squared_distances(

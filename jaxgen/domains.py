@@ -55,6 +55,7 @@ FINITE = Domain(
     shows=True,
     convex=True,
 )
+COMPLETE = dataclasses.replace(FINITE, remedy="Impute missing ones, or leave such rows out.")  # nothing may be missing
 NOT_NAN = Domain(lambda x: x == x, "numbers", "", shows=True, convex=True)
 BINARY = Domain(
     lambda x: (x == 0) | (x == 1),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
-    from jaxgen.classify import Classifier
+    from jaxgen.classifier import Classifier
     from jaxgen.estimator import GenerativeEstimator
 
 # Vectors that GMRES keeps before it begins anew.
@@ -38,14 +38,14 @@ class Data(NamedTuple):
     Attributes:
         x: features (n, d), or sparse rows.
         observed: True for the entries of x that count; None where all do.
-        known: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
+        labelled: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
         unlabelled: weight of each row without a label, (n,); zero for the others.
         labels: where every row has one, the labels (n,) and their weights: a row then is of one class.
     """
 
     x: Any
     observed: Bool[Array, "n d"] | None
-    known: Float[Array, "n classes"]
+    labelled: Float[Array, "n classes"]
     unlabelled: Float[Array, " n"]
     labels: tuple[Int[Array, " n"], Float[Array, " n"]] | None = None
 
@@ -78,10 +78,10 @@ def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: D
     counts = (data.unlabelled > 0) | (evidence > -jnp.inf)
     evidence = jnp.where(counts, evidence, 0.0)
     posterior = jnp.where(counts[:, None], jnp.exp(joint - evidence[:, None]), 0.0)
-    responsibilities = data.known + data.unlabelled[:, None] * posterior
-    terms = jnp.sum(jnp.where(data.known > 0, data.known * joint, 0.0), axis=-1)
+    responsibilities = data.labelled + data.unlabelled[:, None] * posterior
+    terms = jnp.sum(jnp.where(data.labelled > 0, data.labelled * joint, 0.0), axis=-1)
     terms += data.unlabelled * evidence
-    mean = jnp.sum(terms) / (jnp.sum(data.known) + jnp.sum(data.unlabelled))
+    mean = jnp.sum(terms) / (jnp.sum(data.labelled) + jnp.sum(data.unlabelled))
     return statistics_of(estimator, data, responsibilities, c), mean
 
 
@@ -94,7 +94,7 @@ def statistics_of(
     if data.labels is None:
         return estimator.statistics(data.x, responsibilities, **options)
     y, weight = data.labels
-    return estimator.statistics(data.x, y, num_classes=data.known.shape[1], sample_weight=weight, **options)
+    return estimator.statistics(data.x, y, num_classes=data.labelled.shape[1], sample_weight=weight, **options)
 
 
 def climb(
@@ -106,12 +106,12 @@ def climb(
     evidence alone may turn on the way, or not depend at all on what the prior decides. One step would not do, since a
     ridge stands for no prior.
     """
-    dtype = data.known.dtype
-    rows = jnp.sum(data.known) + jnp.sum(data.unlabelled)
+    dtype = data.labelled.dtype
+    rows = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
 
     def log_prior(c: Classifier[Any]) -> Array:
         alpha = nonnegative_or_nan(estimator.prior_alpha, dtype)
-        return estimator.log_prior(c.density) + alpha * jnp.sum(drop_impossible(c.log_prior))
+        return estimator.log_parameter_prior(c.density) + alpha * jnp.sum(drop_impossible(c.log_prior))
 
     def step(state: tuple[Any, EMReport, Array]) -> tuple[Any, EMReport, Array]:
         before, report, last = state

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, inputs, platform, shares
+from jaxgen import arguments, chunks, culprits, inputs, platform
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
 from jaxgen.missing import PartialRows
@@ -27,14 +27,15 @@ from jaxgen.programs import estimate_program, merge_program, statistics_program
 from jaxgen.pytree import pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.statistics import S, raise_for_nan
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.classify import Classifier
+    from jaxgen.arguments import AnyArray
+    from jaxgen.classifier import Classifier
     from jaxgen.domains import Domain
-    from jaxgen.inputs import AnyArray
     from jaxgen.labels import Labels
 
 
@@ -86,11 +87,23 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Whether it fills them in from the observed ones, with which they are correlated, by a current density."""
         return False
 
+    def check_given(self, density: Any) -> None:
+        """Raise for a density that cannot fill in what was not observed."""
+        return
+
+    def check_seen(self, seen: np.ndarray) -> None:
+        """Raise for features that stay unknown where no row of a class shows them: `seen` is (K, d)."""
+        return
+
+    def takes_for_constant(self, num_features: int) -> np.ndarray:
+        """Which features, (d,), are taken for constant where all that was observed of them is one value."""
+        return np.zeros(num_features, bool)
+
     def naive(self) -> GenerativeEstimator[Any, Any]:
         """The same family without correlations; with what it fits, filling in begins."""
         return self
 
-    def log_prior(self, density: Any) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Any) -> Float[Array, ""]:
         """The log of the prior that the hyperparameters stand for, up to a constant, in nats.
 
         `density` of all rows is where it and their log likelihood, together, are largest; 0 where they stand for none.
@@ -105,7 +118,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         del density
         return self.summarise(x, labels)
 
-    def statistics_of_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[S, bool]:
+    def summarise_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[S, bool]:
         """The statistics of compressed rows, where sparse rows are taken, and whether a value is bad.
 
         About so many `entries` are taken at a time.
@@ -119,7 +132,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
-        inputs.check_hyperparameters(self)
+        arguments.check_hyperparameters(self)
 
     def check_features(self, num_features: int) -> None:
         """Raise for a number of features that the structure does not fit."""
@@ -163,15 +176,15 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             TypeError: for dtypes that are not numeric, or labels that are not integers; `observed` where the family
                 cannot leave out a feature.
         """
-        rows, labels = self.checked(x, y, num_classes, sample_weight, observed, given)
+        rows, labels = self.check_data(x, y, num_classes, sample_weight, observed, given)
         if block_size is not None:
-            block_size = inputs.check_integer("block_size", block_size)
-        statistics, bad = self.statistics_of(rows, labels, given=given, block_size=block_size)
-        if not inputs.is_traced(bad) and bad:
+            block_size = arguments.check_integer("block_size", block_size)
+        statistics, bad = self.summarise_checked(rows, labels, given=given, block_size=block_size)
+        if not is_traced(bad) and bad:
             culprits.raise_for_rows(rows, labels, self.domain)
         return statistics
 
-    def checked(
+    def check_data(
         self, x: Any, y: Any, num_classes: int | None, sample_weight: Any, observed: Any, given: Any = None
     ) -> tuple[Any, Labels]:
         """Rows and labels in the forms that programs take; an error for what is none, arguments as `statistics`."""
@@ -184,35 +197,36 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             wanted = (labels.num_classes, rows.shape[1])
             if (found := (*given.class_shape, given.num_features)) != wanted:
                 raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
+            self.check_given(given.density)
         return rows, labels
 
-    def statistics_of(
+    def summarise_checked(
         self,
         rows: Any,
         labels: Labels,
         *,
-        absent: np.int32 | None = None,
+        skip: np.int32 | None = None,
         given: Classifier[D] | None = None,
         block_size: int | None = None,
     ) -> tuple[S, Any]:
         """The statistics of what was checked, and whether any is not finite.
 
-        With `absent`, for dense rows: in one program, without the first so many.
+        With `skip`, for dense rows: in one program, without the first so many.
         """
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
         if isinstance(rows, CompressedRows):
-            if tuning and tuning.sparse == "scipy" and not inputs.is_traced(labels):
-                return self.statistics_of_compressed(rows, labels, entries=tuning.entries)
+            if tuning and tuning.sparse == "scipy" and not is_traced(labels):
+                return self.summarise_compressed(rows, labels, entries=tuning.entries)
             rows = rows.whole()
         density = None if given is None else given.density
         program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
-        if absent is not None:
-            return program(rows, labels, absent)
+        if skip is not None:
+            return program(rows, labels, skip)
         at_once = isinstance(rows, (SparseRows, PartialRows))
-        mine = shares.whole(rows, labels) if at_once else shares.split(rows, labels)
-        return reduce(_merge_parts, shares.run(program, mine))
+        pieces = chunks.whole(rows, labels) if at_once else chunks.split(rows, labels)
+        return reduce(_merge_parts, chunks.run(program, pieces))
 
     def _check_missing(self, observed: Any, given: Any) -> None:
         if observed is None:
@@ -233,14 +247,14 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def estimate(self, statistics: S) -> Classifier[D]:
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check_statistics(statistics)
-        classifier, bad = self.estimated(statistics)
-        if not inputs.is_traced(bad) and bad:
+        classifier, bad = self.estimate_checked(statistics)
+        if not is_traced(bad) and bad:
             raise_for_nan(statistics)
-            estimator, density = culprits.known((self, classifier.density))
+            estimator, density = primal((self, classifier.density))
             raise ValueError(estimator.explain(density))
         return classifier
 
-    def estimated(self, statistics: S) -> tuple[Classifier[D], Any]:
+    def estimate_checked(self, statistics: S) -> tuple[Classifier[D], Any]:
         """The classifier of statistics that were checked, and whether any of its leaves is NaN or +∞."""
         return estimate_program(self, statistics)
 

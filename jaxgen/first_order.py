@@ -19,6 +19,34 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+def check_optimizer(name: str, optimizer: Any) -> None:
+    """Raise for what is neither an optax gradient transformation nor None."""
+    if not (optimizer is None or all(hasattr(optimizer, part) for part in ("init", "update"))):
+        raise TypeError(
+            f"{name} must be an optax gradient transformation, such as optax.sgd(0.1), or None; found {optimizer!r}."
+        )
+
+
+def update(
+    optimizer: optax.GradientTransformation,
+    loss: Callable[[Array], Array],
+    parameters: Array,
+    state: Any,
+    value: Array,
+    gradient: Array,
+) -> tuple[Array, Any]:
+    """The parameters and the state of an optimiser after a step from a value and a gradient of the loss."""
+    import optax
+
+    tree: Any = parameters
+    method = optax.with_extra_args_support(optimizer)
+    # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
+    with jax.numpy_dtype_promotion("standard"):
+        change, state = method.update(gradient, state, tree, value=value, grad=gradient, value_fn=loss)
+        following: Any = optax.apply_updates(tree, change)
+    return following, state
+
+
 def minimise(
     loss: Callable[[Array], Array],
     optimizer: optax.GradientTransformation | None,
@@ -42,15 +70,11 @@ def minimise(
     import optax
 
     evaluate = jax.value_and_grad(loss)
-    method = optax.with_extra_args_support(optimizer)
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         parameters, state, value, gradient, steps = carry
-        with jax.numpy_dtype_promotion("standard"):
-            updates, state = method.update(gradient, state, parameters, value=value, grad=gradient, value_fn=loss)
-            parameters: Any = optax.apply_updates(parameters, updates)
-            value, gradient = evaluate(parameters)
-        return parameters, state, value, gradient, steps + 1
+        parameters, state = update(optimizer, loss, parameters, state, value, gradient)
+        return parameters, state, *evaluate(parameters), steps + 1
 
     def unfinished(carry: tuple[Any, ...]) -> Array:
         _, _, value, gradient, steps = carry
@@ -58,6 +82,6 @@ def minimise(
 
     value, gradient = evaluate(start)
     tree: Any = start
-    carry = varying_alike(start, method.init(tree), value, gradient, jnp.zeros((), jnp.int32))
+    carry = varying_alike(start, optimizer.init(tree), value, gradient, jnp.zeros((), jnp.int32))
     parameters, _, value, gradient, steps = lax.while_loop(unfinished, step, carry)
     return Optimum(parameters, optax.tree.norm(gradient), value, steps)

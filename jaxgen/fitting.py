@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from jaxgen import culprits, inputs
+from jaxgen import culprits
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.statistics import S
-from jaxgen.unlabelled import fit_partial
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.classify import Classifier
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
+    from jaxgen.classifier import Classifier
     from jaxgen.linear import LinearClassifier
 
 
@@ -103,9 +103,11 @@ def fit(
             raise TypeError(f"{type(estimator).__name__} cannot leave features out, as a model of p(x | y) can.")
         return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
     if observed is not None and estimator.fills_in:
-        return fit_partial(estimator, x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
+        from jaxgen.em_runs import fit_partial  # EM is loaded where it is needed
+
+        return fit_partial(estimator, x, y, num_classes, sample_weight, observed)
     statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
-    if not inputs.is_traced(statistics) and not statistics.class_weight.exact().any():
+    if not is_traced(statistics) and not statistics.class_weight.exact().any():
         culprits.raise_for_no_weight()
     return estimate(estimator, statistics)
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, shares
+from jaxgen import arguments, host_arrays, threads
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
 
 # Rows that are copied without need, for parts of one shape, to those that are not.
@@ -47,36 +47,36 @@ class Rows(NamedTuple):
             if not isinstance(array, np.ndarray):
                 return array[index]
             # A third of the time of array[index]; aligned, JAX reads it where it lies.
-            copy = shares.aligned((len(index), *array.shape[1:]), array.dtype)
+            copy = host_arrays.aligned((len(index), *array.shape[1:]), array.dtype)
             return np.take(array, index, axis=0, out=copy, mode="clip")
 
         return jax.tree.map(take, self)
 
 
 class Part(NamedTuple):
-    """Some of the rows, of which the first `absent` do not count where there is such a number."""
+    """Some of the rows, of which the first `skip` do not count where there is such a number."""
 
     rows: Rows
-    absent: np.int32 | None
+    skip: np.int32 | None
 
     @property
     def present(self) -> Rows:
         """The rows that count."""
-        return jax.tree.map(lambda array: array[self.absent :], self.rows) if self.absent else self.rows
+        return jax.tree.map(lambda array: array[self.skip :], self.rows) if self.skip else self.rows
 
 
 def copies(rows: Rows, members: list[Int[np.ndarray, " m"]]) -> list[Part]:
     """A copy of the rows of each part; of dense rows in one shape where that costs little: one program serves them."""
     sizes = np.array([len(mine) for mine in members])
-    absent = sizes.max() - sizes
-    pads = absent.any() and absent.sum() <= _MOST_PADDING * sizes.sum() and not hasattr(rows.x, "tocsr")
+    skip = sizes.max() - sizes
+    pads = skip.any() and skip.sum() <= _MOST_PADDING * sizes.sum() and not hasattr(rows.x, "tocsr")
 
     def copy(i: int) -> Part:
         if not pads:
             return Part(rows.at(members[i]), None)
-        return Part(rows.at(np.pad(members[i], (absent[i], 0), mode="edge")), np.int32(absent[i]))
+        return Part(rows.at(np.pad(members[i], (skip[i], 0), mode="edge")), np.int32(skip[i]))
 
-    return shares.over(copy, range(len(members)))
+    return threads.over(copy, range(len(members)))
 
 
 def outside(parts: Any, others: Any) -> Any:
@@ -97,12 +97,12 @@ def outside(parts: Any, others: Any) -> Any:
 def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """The fold of each row; a number of folds deals the rows of each class out in turn."""
     if np.ndim(folds) == 0:
-        folds = inputs.check_integer("folds", folds, least=2, most=len(y))
+        folds = arguments.check_integer("folds", folds, least=2, most=len(y))
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
         return fold
     fold = np.asarray(folds)
-    inputs.check_whole("folds", fold, y.shape)
+    arguments.check_whole("folds", fold, y.shape)
     empty = np.flatnonzero(np.bincount(fold) == 0)
     if len(empty) or fold.max() < 1:
         raise ValueError(

@@ -15,8 +15,9 @@ from jaxgen import domains
 from jaxgen.conditional import drawn, residuals
 from jaxgen.density import table_shape
 from jaxgen.diagonal import DiagonalGaussian
-from jaxgen.distances import LOG_2PI, LinearGaussian, are_near, squared_distances
-from jaxgen.numerics import diagonals, einsum, inverse_factor, matmul, shortcut
+from jaxgen.distances import LinearGaussian, are_near, log_normal, squared_distances
+from jaxgen.matrices import diagonals, inverse_factor
+from jaxgen.numerics import einsum, matmul, shortcut
 from jaxgen.quadratic import CentredGaussian
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Gaussian(NamedTuple):
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k), in nats: the marginal of each row."""
         distance, log_scale = self.marginal_distances(x)
-        return -0.5 * distance - log_scale - 0.5 * LOG_2PI * jnp.sum(x.mask, axis=-1, keepdims=True)
+        return log_normal(distance, log_scale, jnp.sum(x.mask, axis=-1, keepdims=True))
 
     def marginal_distances(
         self, x: PartialRows
@@ -160,7 +161,7 @@ class WhitenedGaussian(NamedTuple):
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+        return log_normal(self.squared_distances(x), self.log_scale[None], self.num_features)
 
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.diagonal import DiagonalGaussian
+from jaxgen.matrices import cholesky_or_nan, diagonals, inverse_factor
 from jaxgen.moments import Moments
-from jaxgen.numerics import cholesky_or_nan, diagonals, einsum, inverse_factor
+from jaxgen.numerics import einsum
 from jaxgen.rising import log_rising
 from jaxgen.student import DiagonalStudentT, StudentT
 from jaxgen.total import Total
@@ -95,7 +96,9 @@ def mode(posterior: Posterior, covariance: str) -> Array:
     return posterior.scale / (divisor[..., None] if covariance == "full" else divisor)
 
 
-def log_prior(prior: NormalInverseWishart, density: Gaussian | DiagonalGaussian, covariance: str) -> Float[Array, ""]:
+def log_parameter_prior(
+    prior: NormalInverseWishart, density: Gaussian | DiagonalGaussian, covariance: str
+) -> Float[Array, ""]:
     """log p(μ, Σ) of all classes up to a constant, in nats; with the powers of `mode`."""
     center = jnp.broadcast_to(jnp.asarray(prior.mean).astype(density.mean.dtype), density.mean.shape)
     weight = jnp.asarray(prior.mean_weight).astype(density.mean.dtype)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import blocks, inputs, platform
-from jaxgen.classify import Classifier, generative, log_joint
-from jaxgen.density import conditional_mean, conditional_sample, trait
+from jaxgen import arguments, blocks, inputs, platform
+from jaxgen.classifier import Classifier, generative
+from jaxgen.classify import log_joint
+from jaxgen.density import optional
 from jaxgen.missing import PartialRows
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.platform import Tuning
 
 
@@ -53,7 +54,7 @@ def impute(
     if observed is None:
         raise TypeError("observed must be given, True for the entries of x that are known; found None: ~np.isnan(x)?")
     if key is not None:
-        inputs.check_key(key)
+        arguments.check_key(key)
     joint = log_joint(c, x, observed=observed)
     rows = inputs.check_points(x, c.num_features, observed=observed)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
@@ -69,17 +70,19 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
     def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
         x, joint, keys = data
         if keys is None:
-            missing = jnp.sum(jax.nn.softmax(joint, axis=1)[:, :, None] * conditional_mean(density, x), axis=1)
+            missing = jnp.sum(
+                jax.nn.softmax(joint, axis=1)[:, :, None] * optional(density, "conditional_mean")(x), axis=1
+            )
         else:
             of_class, of_features = jax.random.split(keys[0])
             y = jax.random.categorical(of_class, joint).astype(jnp.int32)
-            missing = conditional_sample(density, of_features, x, y)
+            missing = optional(density, "conditional_sample")(of_features, x, y)
         # A row that is impossible, or bad under a trace, has no posterior.
         possible = jnp.any(joint > -jnp.inf, axis=1, keepdims=True)
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:
-        width = max(joint.shape[1] * rows.shape[1], trait(density, "marginal_width"))
+        width = max(joint.shape[1] * rows.shape[1], optional(density, "marginal_width"))
         return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)

@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs
-from jaxgen.culprits import known
+from jaxgen import arguments, inputs
 from jaxgen.labels import HardLabels, rows_are_valid
-from jaxgen.numerics import diagonals, drop_impossible, safe_divide, working_dtype
+from jaxgen.numerics import drop_impossible, safe_divide, working_dtype
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Num
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
 
 # Rows that are summed one after the other: a float32 that is added to 2^24 times stops growing.
 _PIECE = 4096
+# Of a confusion matrix: its cells are numbered in 32 bits.
+_MOST_CLASSES = 46340
 # Probabilities that miss a sum of 1 by more are none; those that were rounded to bfloat16 miss it by less.
 _MASS_TOLERANCE = 0.05
 
@@ -78,7 +80,7 @@ def judge_labels(
     measure: Callable[..., Any], y: Any, predicted: Any, num_classes: int | None, sample_weight: Any, *extra: float
 ) -> Any:
     """A measure of true labels and of predicted ones, checked; K is inferred from both where it may be."""
-    y, predicted = inputs.as_array("y", y), inputs.as_array("predicted", predicted)
+    y, predicted = arguments.as_array("y", y), arguments.as_array("predicted", predicted)
     if y.ndim != 1 or predicted.shape != y.shape or not y.size:
         raise ValueError(
             "y and predicted must each hold one label a row, in the same shape (n,) with at least one row; found y of "
@@ -89,7 +91,7 @@ def judge_labels(
             f"predicted must hold integer labels 0 … K−1, as jaxgen.predict returns; found {predicted.dtype}. "
             "Convert whole-number labels with predicted.astype(int)."
         )
-    if num_classes is None and inputs.is_traced(y, predicted):
+    if num_classes is None and is_traced(y, predicted):
         raise ValueError(
             "num_classes cannot be inferred from y and predicted under a trace (jit, vmap, grad); found None. "
             "Give it: num_classes=K."
@@ -105,7 +107,7 @@ def judge_scores(
     measure: Callable[..., Any], judged: Judged, y: Any, values: Any, sample_weight: Any, *extra: np.ndarray
 ) -> Any:
     """A measure of labels or responsibilities and of what each row has for every class, checked."""
-    values, y = inputs.as_numbers(judged.name, values), inputs.as_array("y", y)
+    values, y = arguments.as_numbers(judged.name, values), arguments.as_array("y", y)
     if not (values.ndim == 2 or (values.ndim == 1 and judged is SCORE)) or not values.size:
         raise ValueError(
             f"{judged.name} must have shape (n, K){' or (n,)' if judged is SCORE else ''} with at least one row and "
@@ -128,10 +130,10 @@ def judge_scores(
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:
     """The measure of labels and values; an error, or NaN under a trace, where a row that is present is not usable."""
     result, usable = _program(measure, judged, labels, values, *extra)
-    if not inputs.is_traced(usable) and not np.asarray(usable).all():
+    if not is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))
         raise ValueError(
-            f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(known(values[row]))} in "
+            f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(primal(values[row]))} in "
             f"row {row} (K = {labels.num_classes}). {judged.remedy}"
         )
     return result
@@ -187,18 +189,25 @@ def accuracy(labels: HardLabels, predicted: Int[Array, " n"]) -> Float[Array, ""
 def confusion(labels: HardLabels, predicted: Int[Array, " n"]) -> Num[Array, "classes classes"]:
     """The weight of the rows of each true class, a row, that were predicted as each class, a column."""
     K = labels.num_classes
+    if K > _MOST_CLASSES:
+        raise ValueError(
+            f"num_classes must be at most {_MOST_CLASSES} for a confusion matrix, a number for each pair of classes; "
+            f"found {K}. precision, recall and f1 take as many as there are."
+        )
     cell = jnp.asarray(labels.index) * K + predicted  # a label of no class, K or more, is beyond the last cell
     return _sum_by(cell, _row_count(labels), K * K).reshape(K, K)
 
 
-def shares(labels: HardLabels, predicted: Int[Array, " n"], alpha: Any) -> tuple[Array, ...]:
+def f_measures(labels: HardLabels, predicted: Int[Array, " n"], alpha: Any) -> tuple[Array, ...]:
     """1 / (α/precision + (1 − α)/recall), in the order of the averages (van Rijsbergen 1979, chapter 7, F = 1 − E)."""
-    table = confusion(labels, predicted).astype(labels.dtype)
-    right, found, there = diagonals(table), jnp.sum(table, axis=0), jnp.sum(table, axis=1)
+    K, index, nowhere = labels.num_classes, jnp.asarray(labels.index), 3 * labels.num_classes
+    right, there = jnp.where(index == predicted, index, nowhere), jnp.where(index < K, 2 * K + index, nowhere)
+    sums = _sum_by(jnp.concatenate([right, K + predicted, there]), jnp.tile(_row_count(labels), 3), 3 * K)
+    right, found, there = sums.astype(labels.dtype).reshape(3, K)
     possible = alpha * found + (1 - alpha) * there
-    share = safe_divide(right, possible)
+    measure = safe_divide(right, possible)
     micro = safe_divide(jnp.sum(right), jnp.sum(possible))
-    return share, jnp.mean(share), micro, safe_divide(jnp.sum(there * share), jnp.sum(there))
+    return measure, jnp.mean(measure), micro, safe_divide(jnp.sum(there * measure), jnp.sum(there))
 
 
 def log_loss(labels: Labels, log_posterior: Float[Array, "n classes"]) -> Float[Array, ""]:

@@ -157,6 +157,6 @@ def _turn(
     last = (jnp.arange(2 * m + 1) == 2 * m).astype(square.dtype)
     slope = jnp.sum(of_steps * along_steps + of_changes * along_changes) - scale * square
     descends = slope < 0  # else down the gradient
-    shares = jnp.where(descends, jnp.concatenate([of_steps, of_changes, -scale[None]]), -last)
+    coefficients = jnp.where(descends, jnp.concatenate([of_steps, of_changes, -scale[None]]), -last)
     slope = jnp.where(descends, slope, -square)
-    return _Memory(vectors, inverse), jnp.sum(shares[:, None] * vectors, axis=0), slope, jnp.sqrt(square)
+    return _Memory(vectors, inverse), jnp.sum(coefficients[:, None] * vectors, axis=0), slope, jnp.sqrt(square)

@@ -16,10 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import inputs, platform
+from jaxgen import arguments, platform
 from jaxgen.classify import log_posterior
 from jaxgen.fitting import fit
 from jaxgen.folds import Rows, outside
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -39,7 +40,7 @@ def leave_one_out(
             "folds='leave-one-out' takes dense x: every row has dense statistics of its own; found sparse rows. Give "
             "x.toarray(), or a number of folds."
         )
-    rows, n = rows._replace(x=inputs.as_numbers("x", rows.x)), len(rows.y)
+    rows, n = rows._replace(x=arguments.as_numbers("x", rows.x)), len(rows.y)
     # Raises for whatever is bad in the data, also where the hyperparameters are under a trace.
     whole = estimator.statistics(**rows._asdict(), num_classes=num_classes)
     size = sum(leaf.size for leaf in jax.tree.leaves(whole))
@@ -47,7 +48,7 @@ def leave_one_out(
     levels = _levels(n, max(2, elements // size))
     posterior = _program(estimator, rows, num_classes=num_classes, levels=levels)
     present = np.ones(n, bool) if rows.sample_weight is None else np.asarray(rows.sample_weight) > 0
-    if not inputs.is_traced(posterior):
+    if not is_traced(posterior):
         failed = np.isnan(posterior).any(axis=1) & present
         if failed.any():
             _raise_for_row(int(np.argmax(failed)), estimator, rows, num_classes)

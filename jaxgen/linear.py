@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains, inputs
-from jaxgen.classify import Classifier
+from jaxgen import domains
+from jaxgen.classifier import Classifier
 from jaxgen.preparing import check_classifier
 from jaxgen.projections import Projection
 from jaxgen.sparse import SparseRows, product
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
@@ -39,7 +40,7 @@ class LinearClassifier(NamedTuple):
     weights: Float[Array, "d classes"]
     bias: Float[Array, " classes"]
 
-    domain = domains.FINITE
+    domain = domains.COMPLETE
     takes_sparse = True
     in_two_steps = True
     in_one_pass = True
@@ -136,7 +137,7 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
             "(LDA), Bernoulli without binarize, multinomial and Poisson are; a covariance for each class (QDA, "
             "GaussianNB) is quadratic: use GDA(covariance, shared=True)."
         )
-    if not inputs.is_traced(finite) and not np.asarray(finite):
+    if not is_traced(finite) and not np.asarray(finite):
         raise ValueError(
             "the weights of this classifier are not finite: some event is impossible under a class. "
             "Smooth the counts with alpha > 0."

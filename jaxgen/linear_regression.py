@@ -5,34 +5,20 @@ Derivatives go through the optimum by the implicit function theorem, and so exis
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import lax
-from jax.scipy.linalg import solve_triangular
-from jax.tree_util import Partial
 
-from jaxgen import coordinate_descent, culprits, domains, first_order, inputs
-from jaxgen.numerics import diagonals, matmul, varying_alike, working_dtype
-from jaxgen.optimum import at_optimum
-from jaxgen.regression_problem import (
-    Data,
-    Outcome,
-    Problem,
-    check_data,
-    check_outcome,
-    standardise,
-)
+from jaxgen import arguments, culprits, domains, first_order, inputs, regression_programs
+from jaxgen.regression_problem import check_data, check_outcome
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     import optax
     from jax import Array
     from jaxtyping import Float, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
 
 class LinearRegressor(NamedTuple):
@@ -81,19 +67,10 @@ def predict(regressor: LinearRegressor, x: Real[AnyArray, "... d"]) -> Float[Arr
             "For a stack of regressors: jax.vmap(predict, in_axes=(0, None))(regressor, x)."
         )
     x = inputs.check_points(x, shapes[0][0])
-    prediction, finite = _predict_program(regressor, x)
-    if not inputs.is_traced(finite) and not finite:
-        culprits.raise_for_points(x, domains.FINITE)
+    prediction, finite = regression_programs.predict(*regressor, x)
+    if not is_traced(finite) and not finite:
+        culprits.raise_for_points(x, domains.COMPLETE)
     return prediction
-
-
-@jax.jit
-def _predict_program(regressor: LinearRegressor, x: Array) -> tuple[Array, Array]:
-    dtype = working_dtype(jnp.asarray(regressor.weights).dtype)
-    weights, bias = (jnp.asarray(leaf).astype(dtype) for leaf in regressor)
-    products = matmul(x.astype(dtype), weights)
-    prediction = products + jnp.broadcast_to(bias, products.shape)
-    return prediction, jnp.all(jnp.isfinite(prediction))
 
 
 def least_squares(
@@ -129,9 +106,9 @@ def least_squares(
         [ 2. -1.] 3.0000
     """
     data = check_data(x, target, sample_weight)
-    regressor, outcome = _ridge_program(data, np.float64(0))
+    found, outcome = regression_programs.ridge(data, np.float64(0))
     check_outcome(data, outcome, remedy="Remove it, or use ridge(x, target, l2) with l2 > 0.")
-    return regressor
+    return LinearRegressor(*found)
 
 
 def ridge(
@@ -166,35 +143,11 @@ def ridge(
         >>> print(np.round(path.weights[:, 0], 4))  # 6 / (2 + l2)
         [3. 2. 1.]
     """
-    l2 = inputs.check_number("l2", l2)
+    l2 = arguments.check_number("l2", l2)
     data = check_data(x, target, sample_weight)
-    regressor, outcome = _ridge_program(data, l2)
+    found, outcome = regression_programs.ridge(data, l2)
     check_outcome(data, outcome, remedy="Remove it, or raise l2, which is too small for it.")
-    return regressor
-
-
-@jax.jit
-def _ridge_program(data: Data, l2: Any) -> tuple[LinearRegressor, Outcome]:
-    problem = standardise(data)
-    d, m = problem.shape
-    penalty = problem.square_penalty(l2)
-    more = jnp.concatenate([jnp.diag(jnp.sqrt(penalty)), jnp.zeros((d, m), penalty.dtype)], axis=1)
-    rows = lax.stop_gradient(jnp.concatenate([problem.triangle(), more]))
-    triangle = jnp.linalg.qr(rows, mode="r")
-    factor = triangle[:d, :d]
-    norm = jnp.sqrt(jnp.sum(rows[:, :d] ** 2, axis=0))
-    rounding = jnp.where(penalty > 0, 0.0, jnp.abs(problem.center / problem.unit)[:d])
-    dependent = ~(jnp.abs(diagonals(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
-    first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)
-    weights = jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan)
-    weights = at_optimum(Partial(Problem.loss, problem, penalty=penalty), weights, Partial(_solve_normal, factor))
-    outcome = Outcome(problem.valid, problem.total, dependent=first)
-    return LinearRegressor(*problem.coefficients(weights, data)), outcome
-
-
-def _solve_normal(factor: Array, v: Array) -> Array:
-    """(RᵀR)⁻¹ v."""
-    return solve_triangular(factor, solve_triangular(factor, v, trans="T"))
+    return LinearRegressor(*found)
 
 
 def lasso(
@@ -236,31 +189,20 @@ def lasso(
         >>> print(np.round(lasso(x, 2 * x[:, 0] + 0.5 * x[:, 1], 0.75).weights, 4))
         [1.25 0.  ]
     """
-    l1 = inputs.check_number("l1", l1)
+    l1 = arguments.check_number("l1", l1)
     if tolerance is not None:
-        tolerance = inputs.check_number("tolerance", tolerance)
-    max_steps = inputs.check_integer("max_steps", max_steps)
+        tolerance = arguments.check_number("tolerance", tolerance)
+    max_steps = arguments.check_integer("max_steps", max_steps)
     data = check_data(x, target, sample_weight)
     if data.target.ndim > 1:
         raise ValueError(
             f"target must have shape (n,) for the lasso; found {data.target.shape}. For several targets: "
             "jax.vmap(lambda t: lasso(x, t, l1), in_axes=1, out_axes=-1)(target)."
         )
-    regressor, outcome = _lasso_program(data, l1, tolerance, max_steps=max_steps)
-    check_outcome(data, outcome, remedy="the duality gap is {:.2g}. Raise max_steps, tolerance or l1.")
-    return regressor
-
-
-@partial(jax.jit, static_argnames="max_steps")
-def _lasso_program(data: Data, l1: Any, tolerance: Any, *, max_steps: int) -> tuple[LinearRegressor, Outcome]:
-    problem = standardise(data)
-    dtype = problem.x.dtype
-    if tolerance is None:
-        tolerance = 1e-12 if dtype == np.float64 else 1e-6
-    tolerance = lax.stop_gradient(jnp.asarray(tolerance).astype(dtype))
-    weights, gap, steps = coordinate_descent.optimum(problem, l1, tolerance=tolerance, max_steps=max_steps)
-    outcome = Outcome(problem.valid, problem.total, gap <= tolerance, gap, steps)
-    return LinearRegressor(*problem.coefficients(weights, data)), outcome
+    found, outcome = regression_programs.lasso(data, l1, tolerance, max_steps=max_steps)
+    remedy = "the duality gap is {:.2g}. Raise max_steps, tolerance or l1, or compute in float64."
+    check_outcome(data, outcome, remedy=remedy)
+    return LinearRegressor(*found)
 
 
 def gradient_descent(
@@ -300,35 +242,11 @@ def gradient_descent(
         >>> print(f"{line.weights[0]:.4f} {line.bias:.2f}")
         0.1000 5.00
     """
-    l2 = inputs.check_number("l2", l2)
-    steps = inputs.check_integer("steps", steps)
-    if not (optimizer is None or all(hasattr(optimizer, name) for name in ("init", "update"))):
-        raise TypeError(
-            f"optimizer must be an optax gradient transformation, such as optax.sgd(0.1), or None; found {optimizer!r}."
-        )
+    l2 = arguments.check_number("l2", l2)
+    steps = arguments.check_integer("steps", steps)
+    first_order.check_optimizer("optimizer", optimizer)
     data = check_data(x, target, sample_weight)
-    regressor, outcome = _descent_program(data, l2, optimizer=optimizer, steps=steps)
+    found, outcome = regression_programs.descent(data, l2, optimizer=optimizer, steps=steps)
     remedy = "the norm of its gradient is {:.2g}. Raise steps or l2, or try another optimizer."
     check_outcome(data, outcome, remedy=remedy)
-    return regressor
-
-
-@partial(jax.jit, static_argnames=("optimizer", "steps"))
-def _descent_program(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tuple[LinearRegressor, Outcome]:
-    problem = standardise(data)
-    penalty = problem.square_penalty(l2)
-    dtype = problem.x.dtype
-    tolerance = jnp.asarray(1e-9 if dtype == np.float64 else 1e-5, dtype)
-
-    loss, start = varying_alike(Partial(Problem.loss, problem, penalty=penalty), jnp.zeros(problem.shape, dtype))
-    found = first_order.minimise(
-        lax.stop_gradient(loss),
-        optimizer,
-        start,
-        tolerance,
-        jnp.asarray(-jnp.inf, dtype),
-        steps,
-    )
-    weights = jnp.where(found.norm < jnp.inf, at_optimum(loss, found.point), jnp.nan)  # a negative l2 has no optimum
-    outcome = Outcome(problem.valid, problem.total, found.norm <= tolerance, found.norm, found.steps)
-    return LinearRegressor(*problem.coefficients(weights, data)), outcome
+    return LinearRegressor(*found)

@@ -18,18 +18,19 @@ import numpy as np
 from jax import lax
 from jax.tree_util import Partial
 
-from jaxgen import culprits, domains, first_order, inputs, newton, optimum
+from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
-from jaxgen.softmax import Frame, Problem, as_shares
+from jaxgen.softmax import Frame, Problem, as_fractions
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     import optax
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
 
 
@@ -89,13 +90,9 @@ class LogisticRegression:
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
-        inputs.check_hyperparameters(self)
-        inputs.check_integer("LogisticRegression.max_steps", self.max_steps)
-        if not (self.optimizer is None or all(hasattr(self.optimizer, name) for name in ("init", "update"))):
-            raise TypeError(
-                "LogisticRegression.optimizer must be an optax gradient transformation, such as optax.adam(1e-2), or "
-                f"None; found {self.optimizer!r}."
-            )
+        arguments.check_hyperparameters(self)
+        arguments.check_integer("LogisticRegression.max_steps", self.max_steps)
+        first_order.check_optimizer("LogisticRegression.optimizer", self.optimizer)
 
     def fit(
         self,
@@ -107,7 +104,7 @@ class LogisticRegression:
     ) -> LinearClassifier:
         """The optimum, with a warning where it was not reached; see `jaxgen.fit`."""
         classifier, report = train(self, x, y, num_classes=num_classes, sample_weight=sample_weight)
-        if not inputs.is_traced(report) and not report.converged:
+        if not is_traced(report) and not report.converged:
             if report.separable:
                 statement = (
                     "a hyperplane separates the classes, or some of the rows, and l2 = 0: the likelihood has no finite "
@@ -171,13 +168,13 @@ def train(
     if start is not None:
         check_start(start, rows.shape[1], labels.num_classes)
     # What float32 cannot tell from 0 is none there.
-    may_escape = inputs.is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
+    may_escape = is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
     classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape)
-    if not inputs.is_traced(report):
+    if not is_traced(report):
         if total == 0:
             culprits.raise_for_no_weight()
         if not np.isfinite(report.gradient_norm):
-            culprits.raise_for_rows(rows, labels, domains.FINITE, estimator.optimizer)
+            culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
     return classifier, report
 
 
@@ -193,7 +190,7 @@ def check_start(start: Any, num_features: int, num_classes: int) -> None:
             f"start must have weights of shape {(num_features, num_classes)} and a bias of shape {(num_classes,)}, as "
             f"x and y have features and classes; found {shapes[0]} and {shapes[1]}."
         )
-    if not inputs.is_traced(start) and not np.isfinite(start.weights).all():
+    if not is_traced(start) and not np.isfinite(start.weights).all():
         raise ValueError("start must have finite weights; found some that are not. Leave it out to start from zero.")
 
 
@@ -204,11 +201,11 @@ def _train_program(
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, _ = domains.blank_absent(x.astype(dtype), labels, domains.FINITE)
-    share, total, occurs = as_shares(labels)
+    fraction, total, occurs = as_fractions(labels)
     l2 = nonnegative_or_nan(estimator.l2, dtype)
     decay = safe_divide(l2, total)
-    frame = Frame.of(x, share, occurs, decay)
-    problem, begin = varying_alike(frame.problem(x, share, decay), frame.table(start))
+    frame = Frame.of(x, fraction, occurs, decay)
+    problem, begin = varying_alike(frame.problem(x, fraction, decay), frame.table(start))
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
@@ -235,7 +232,7 @@ def _train_program(
 
 def _separating_loss(problem: Problem) -> Array:
     """Below log 2 for the lightest row, in all, every row has probability above ½: the classes are separated."""
-    lightest = jnp.min(jnp.where(problem.share > 0, problem.share, jnp.inf))
+    lightest = jnp.min(jnp.where(problem.fraction > 0, problem.fraction, jnp.inf))
     return jnp.where(jnp.sum(problem.occurs) > 1, math.log(2) * lightest, -jnp.inf)
 
 

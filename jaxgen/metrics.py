@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxgen import inputs, judging
+from jaxgen import arguments, inputs, judging
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
     HardY: TypeAlias = Int[AnyArray, " n"]
     AnyY: TypeAlias = HardY | Float[AnyArray, "n classes"]
@@ -95,7 +95,7 @@ def precision(
         >>> jg.metrics.precision(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2])).tolist()
         [1.0, 1.0, 0.5]
     """
-    return _share(1.0, average, y, predicted, num_classes, sample_weight)
+    return _f_measure(1.0, average, y, predicted, num_classes, sample_weight)
 
 
 def recall(
@@ -109,7 +109,7 @@ def recall(
         >>> jg.metrics.recall(y, predicted).tolist()
         [1.0, 0.5, 1.0]
     """
-    return _share(0.0, average, y, predicted, num_classes, sample_weight)
+    return _f_measure(0.0, average, y, predicted, num_classes, sample_weight)
 
 
 def f1(
@@ -125,7 +125,7 @@ def f1(
         >>> print(jg.metrics.f1(y, predicted).round(4))  # 2/3 of precision 1 and recall ½, and of ½ and 1
         [1.     0.6667 0.6667]
     """
-    return _share(0.5, average, y, predicted, num_classes, sample_weight)
+    return _f_measure(0.5, average, y, predicted, num_classes, sample_weight)
 
 
 def log_loss(y: AnyY, log_posterior: Float[AnyArray, "n classes"], *, sample_weight: Weight = None) -> Float[Array, ""]:
@@ -257,16 +257,16 @@ def roc_auc(y: AnyY, score: Real[AnyArray, "n *classes"], *, sample_weight: Weig
 _AVERAGES = (None, "macro", "micro", "weighted")
 
 
-def _share(
+def _f_measure(
     alpha: float, average: Average, y: Any, predicted: Any, num_classes: int | None, sample_weight: Any
 ) -> Float[Array, "*classes"]:
     if average not in _AVERAGES:
         raise ValueError(f"average must be one of {_AVERAGES}; found {average!r}. None gives every class.")
-    shares = judging.judge_labels(judging.shares, y, predicted, num_classes, sample_weight, alpha)
-    return shares[_AVERAGES.index(average)]
+    measures = judging.judge_labels(judging.f_measures, y, predicted, num_classes, sample_weight, alpha)
+    return measures[_AVERAGES.index(average)]
 
 
 def _inner_edges(num_bins: Any) -> np.ndarray:
     """1/num_bins … (num_bins−1)/num_bins: what lies between the bins."""
-    num_bins = inputs.check_integer("num_bins", num_bins)
+    num_bins = arguments.check_integer("num_bins", num_bins)
     return np.arange(1, num_bins) / num_bins

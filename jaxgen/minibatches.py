@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, domains, inputs
+from jaxgen import arguments, culprits, domains, first_order, inputs
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
-from jaxgen.softmax import Frame, as_shares
+from jaxgen.softmax import Frame, as_fractions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,8 +36,8 @@ def train_batches(
 
     The loss of a batch is its mean negative log likelihood and `l2 / num_rows` times half the squared weights: on
     average that of all rows. Features are centred and scaled as those of the first batch, which changes no optimum and
-    spares the optimiser their units. How close the end is to the optimum is a matter of the optimiser: its rate should
-    fall, as optax's schedules do.
+    spares the optimiser their units; one that is constant there is scaled by its size. How close the end is to the
+    optimum is a matter of the optimiser: its rate should fall, as optax's schedules do.
 
     Args:
         estimator: with an `optimizer`, such as `LogisticRegression(optimizer=optax.adam(1e-2))`. Its tolerance and
@@ -71,8 +71,8 @@ def train_batches(
             f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
         )
     estimator.check()
-    inputs.check_integer("num_classes", num_classes)
-    inputs.check_integer("num_rows", num_rows, most=math.inf)
+    arguments.check_integer("num_classes", num_classes)
+    arguments.check_integer("num_rows", num_rows, most=math.inf)
     frame = table = state = norm = None
     step = 0
     for step, batch in enumerate(batches, 1):
@@ -89,7 +89,7 @@ def train_batches(
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
             table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
             if not np.isfinite(norm):
-                culprits.raise_for_rows(rows, labels, domains.FINITE, estimator.optimizer)
+                culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
         except (ValueError, TypeError) as error:
             raise type(error)(f"batch {step}: {error}") from None
     if frame is None:
@@ -108,21 +108,23 @@ def _check_batch(batch: Any, num_classes: int) -> tuple[Any, Labels]:
 
 
 def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
-    """Rows, the shares of their responsibilities, and whether they are valid."""
+    """Rows, their responsibilities as fractions of the whole, and whether they are valid."""
     dtype = working_dtype(x.dtype)
     labels = labels.prepare(dtype)
     x, labels, valid = domains.blank_absent(x.astype(dtype), labels, domains.FINITE, look=True)
-    share, total, _ = as_shares(labels)
-    return x, share, valid & jnp.isfinite(total)
+    fraction, total, _ = as_fractions(labels)
+    return x, fraction, valid & jnp.isfinite(total)
 
 
 @jax.jit
 def _frame_program(x: Array, labels: Labels, decay: Array) -> Frame:
-    rows, share, _ = _arrays(x, labels)
-    occurs = jnp.ones(share.shape[1], bool)  # a class may come later
-    frame = Frame.of(rows, share, occurs, nonnegative_or_nan(decay, rows.dtype))
-    # So may the values of a feature that is constant here.
-    return frame._replace(varies=jnp.ones_like(frame.varies))
+    rows, fraction, _ = _arrays(x, labels)
+    occurs = jnp.ones(fraction.shape[1], bool)  # a class may come later
+    frame = Frame.of(rows, fraction, occurs, nonnegative_or_nan(decay, rows.dtype))
+    # So may the values of a feature that is constant here, whose size is all that is known of its unit.
+    size = jnp.where(frame.center == 0, 1.0, jnp.abs(frame.center)) * math.sqrt(max(len(occurs) - 1, 1)) / len(occurs)
+    unit = jnp.where(frame.varies, frame.unit, size)
+    return frame._replace(unit=unit, varies=jnp.ones_like(frame.varies))
 
 
 @partial(jax.jit, static_argnames="optimizer")
@@ -132,13 +134,8 @@ def _step_program(
     """The table after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
     import optax
 
-    rows, share, valid = _arrays(x, labels)
-    problem = frame.problem(rows, share, nonnegative_or_nan(decay, rows.dtype))
+    rows, fraction, valid = _arrays(x, labels)
+    problem = frame.problem(rows, fraction, nonnegative_or_nan(decay, rows.dtype))
     value, gradient = jax.value_and_grad(problem.loss)(table)
-    # optax mixes integer widths under x64, which strict promotion, where the caller has set it, would refuse.
-    with jax.numpy_dtype_promotion("standard"):
-        updates, state = optax.with_extra_args_support(optimizer).update(
-            gradient, state, table, value=value, grad=gradient, value_fn=problem.loss
-        )
-        following: Any = optax.apply_updates(table, updates)
+    following, state = first_order.update(optimizer, problem.loss, table, state, value, gradient)
     return following, state, jnp.where(valid, optax.tree.norm(gradient), jnp.nan)

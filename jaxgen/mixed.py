@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.density import conditional_mean, conditional_sample, marginal_scores, prepared, trait
+from jaxgen.density import optional
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.pytree import STATIC, pytree
@@ -97,7 +97,9 @@ class Mixed:
 
     def prepared(self, *, likelihood: bool) -> Mixed:
         """The same density with every group's ready for many rows."""
-        return Mixed(tuple(prepared(density, likelihood=likelihood) for density in self.densities), self.columns)
+        return Mixed(
+            tuple(optional(density, "prepared")(likelihood=likelihood) for density in self.densities), self.columns
+        )
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -109,12 +111,12 @@ class Mixed:
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The same up to a term that is common to all classes."""
-        return reduce(jnp.add, (marginal_scores(density, part) for density, part in self.split(x)))
+        return reduce(jnp.add, (optional(density, "marginal_scores")(part) for density, part in self.split(x)))
 
     @property
     def marginal_width(self) -> int:
         """What the widest group needs."""
-        return max(trait(density, "marginal_width") for density in self.densities)
+        return max(optional(density, "marginal_width") for density in self.densities)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
@@ -123,7 +125,7 @@ class Mixed:
     @property
     def needs_total_count(self) -> bool:
         """Whether one of the groups does."""
-        return any(trait(density, "needs_total_count") for density in self.densities)
+        return any(optional(density, "needs_total_count") for density in self.densities)
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"] | None = None) -> Array:
         """One draw from the density of each class in y."""
@@ -132,13 +134,13 @@ class Mixed:
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]."""
-        return self.join([conditional_mean(density, part) for density, part in self.split(x)])
+        return self.join([optional(density, "conditional_mean")(part) for density, part in self.split(x)])
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw of what was not observed, given what was, from the density of each class in y."""
         keys = jax.random.split(key, len(self.densities))
         parts = zip(keys, self.split(x), strict=True)
-        return self.join([conditional_sample(density, k, part, y) for k, (density, part) in parts])
+        return self.join([optional(density, "conditional_sample")(k, part, y) for k, (density, part) in parts])
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants, where every group has them."""

@@ -133,6 +133,28 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Whether one of the families does."""
         return any(estimator.fills_in for estimator, _ in self.parts)
 
+    def check_given(self, density: Any) -> None:
+        """Raise for what is no density of these columns, where features are filled in."""
+        if not self.fills_in:
+            return
+        if not isinstance(density, Mixed) or density.columns != self.columns:
+            found = f"columns {density.columns}" if isinstance(density, Mixed) else type(density).__name__
+            raise TypeError(f"given must be a classifier of families on columns {self.columns}; found {found}.")
+        for (estimator, _), part in zip(self.parts, density.densities, strict=True):
+            estimator.check_given(part)
+
+    def check_seen(self, seen: np.ndarray) -> None:
+        """Raise for what one of the families does not take."""
+        for estimator, group in self.parts:
+            estimator.check_seen(seen[:, list(group)])
+
+    def takes_for_constant(self, num_features: int) -> np.ndarray:
+        """Those of each family."""
+        taken = np.zeros(num_features, bool)
+        for estimator, group in self.parts:
+            taken[list(group)] = estimator.takes_for_constant(len(group))
+        return taken
+
     def summarise(self, x: Any, labels: Labels) -> MixedStatistics:
         """The statistics of each group's columns."""
         parts = tuple(estimator.summarise(x[:, np.array(group)], labels) for estimator, group in self.parts)
@@ -155,10 +177,10 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """The density of each group."""
         return Mixed(tuple(estimator.density(part) for estimator, part in self._each(statistics)), self.columns)
 
-    def log_prior(self, density: Mixed) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Mixed) -> Float[Array, ""]:
         """The sum of those of the groups."""
         each = zip(self.parts, density.densities, strict=True)
-        return reduce(jnp.add, (estimator.log_prior(part) for (estimator, _), part in each))
+        return reduce(jnp.add, (estimator.log_parameter_prior(part) for (estimator, _), part in each))
 
     def check_statistics(self, statistics: Any) -> None:
         """Raise for what one of the families does not take."""

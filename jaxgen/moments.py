@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxgen.numerics import derivative_alone, diagonals, matmul, safe_divide, with_diagonal
+from jaxgen.matrices import diagonals, with_diagonal
+from jaxgen.numerics import derivative_alone, matmul, safe_divide
 from jaxgen.pytree import pytree
 from jaxgen.total import Total, observed_weight, weight_of_each
 
@@ -62,12 +63,12 @@ class Moments:
         """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
         class_weight, feature_weight = self._weights(Total.merge, other)
         mine, theirs = self.weight.value, other.weight.value
-        share = safe_divide(theirs, observed_weight(class_weight, feature_weight).value)
+        fraction = safe_divide(theirs, observed_weight(class_weight, feature_weight).value)
         delta = jnp.where((mine > 0) & (theirs > 0), other.mean.merge(-self.mean).value, 0.0)
-        mean = _where(mine > 0, self.mean.merge(Total.of(share * delta)), other.mean)
+        mean = _where(mine > 0, self.mean.merge(Total.of(fraction * delta)), other.mean)
         step, spread = derivative_alone(_weightless, (self.mean.high, self.scatter), self, other)
         mean = Total(mean.high + step, mean.low)
-        scatter = self.scatter + other.scatter + self._outer(mine * share * delta, delta) + spread
+        scatter = self.scatter + other.scatter + self._outer(mine * fraction * delta, delta) + spread
         return Moments(class_weight, mean, scatter, feature_weight)
 
     def subtract(self, part: Moments) -> Moments:
@@ -75,12 +76,12 @@ class Moments:
         class_weight, feature_weight = self._weights(Total.subtract, part)
         rest = observed_weight(class_weight, feature_weight).value
         whole, gone = self.weight.value, part.weight.value
-        share = safe_divide(gone, rest)
+        fraction = safe_divide(gone, rest)
         delta = jnp.where((rest > 0) & (gone > 0), self.mean.merge(-part.mean).value, 0.0)
         step, spread = derivative_alone(_weightless_in, (self.mean.high, self.scatter), part, self)
-        mean = _where(rest > 0, self.mean.merge(Total.of(share * delta)), Total.of(jnp.zeros_like(delta)))
+        mean = _where(rest > 0, self.mean.merge(Total.of(fraction * delta)), Total.of(jnp.zeros_like(delta)))
         mean = Total(mean.high - step, mean.low)
-        scatter = self.scatter - part.scatter - self._outer(whole * share * delta, delta) - spread
+        scatter = self.scatter - part.scatter - self._outer(whole * fraction * delta, delta) - spread
         if scatter.shape[0] == rest.shape[0]:
             scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
         variance = jnp.maximum(diagonal(scatter), 0.0)

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
 from jaxgen.pytree import pytree
-from jaxgen.rising import log_dirichlet_evidence
+from jaxgen.rising import log_dirichlet_evidence, log_factorial
 
 if TYPE_CHECKING:
     from jax import Array
@@ -64,17 +64,17 @@ class Multinomial(AffineDensity):
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p of the observed words given their own total, in nats: θ is renormalised over them."""
-        share = matmul(x.mask, jnp.exp(self.log_probability).T)
-        # Without a word there is nothing to share; with an impossible one the likelihood is zero already.
-        return self.log_likelihood(x.values) - _total(x) * drop_impossible(safe_log(share))
+        mass = matmul(x.mask, jnp.exp(self.log_probability).T)
+        # Without a word there is nothing to renormalise; with an impossible one the likelihood is zero already.
+        return self.log_likelihood(x.values) - _total(x) * drop_impossible(safe_log(mass))
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The same up to a term that is common to all classes; shares differ from the first class's by little."""
+        """The same up to a term that is common to all classes; masses differ from the first class's by little."""
         probability = jnp.exp(self.log_probability)
-        share, more = (matmul(x.mask, table.T) for table in (probability, probability - probability[:1]))
-        common = (share > 0) & (share[:, :1] > 0)
-        log_ratio = jnp.log1p(jnp.where(common, safe_divide(more, share[:, :1]), 0.0))
-        logs = drop_impossible(safe_log(share))
+        mass, more = (matmul(x.mask, table.T) for table in (probability, probability - probability[:1]))
+        common = (mass > 0) & (mass[:, :1] > 0)
+        log_ratio = jnp.log1p(jnp.where(common, safe_divide(more, mass[:, :1]), 0.0))
+        logs = drop_impossible(safe_log(mass))
         return self.scores(x.values) - _total(x) * jnp.where(common, log_ratio, logs - logs[:, :1])
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
@@ -133,7 +133,7 @@ class MultinomialNB(CountingEstimator[Multinomial]):
             total += others * self.pseudo_count("alpha", pseudo)
         return Multinomial(safe_log(safe_divide(pseudo, total, 1 / num_features)))
 
-    def log_prior(self, density: Multinomial) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Multinomial) -> Float[Array, ""]:
         """Of Dirichlet(alpha), as a density of log θ."""
         logs = density.log_probability
         return log_of_events(self.pseudo_count("alpha", logs), logs)

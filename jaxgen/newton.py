@@ -128,7 +128,11 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
         newton = length - turned / curvature
         farthest = jnp.minimum(long, _GROWTH * length)
         inside = (newton > short) & (newton < farthest)
-        following = jnp.where(inside, newton, jnp.where(jnp.isfinite(long), 0.5 * (short + long), farthest))
+        # Far out on a saturated loss the curvature vanishes, and a step may be a million times too long.
+        between = jnp.where(
+            short > 0, jnp.sqrt(short) * jnp.sqrt(long), long * jnp.exp2(-1.0 - s.trials.astype(long.dtype))
+        )
+        following = jnp.where(inside, newton, jnp.where(jnp.isfinite(long), between, farthest))
         return _Trial(length, following, short, long, good, s.trials + 1)
 
     def unfinished(s: _Trial) -> Array:

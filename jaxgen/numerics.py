@@ -1,4 +1,4 @@
-"""Arithmetic that keeps its promises: exact totals, logarithms of zero, factors of covariances."""
+"""Arithmetic that keeps its promises: precision, quotients and logarithms of zero, shortcuts of a whole stack."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from jax.typing import DTypeLike
     from jaxtyping import Bool, Float
 
-# Rows that are substituted at a time when a triangle is inverted.
-_STRIP = 16
+LOG_2PI = float(np.log(2 * np.pi))
 
 # Accelerators round the operands of a float32 matrix product to TF32 or bfloat16 unless told otherwise.
 matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
@@ -77,8 +76,16 @@ def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float =
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def derivative_alone(function: Callable[..., Any], like: Any, *arguments: Any) -> Any:
     """Zeros like `like`, with the derivatives of a function of the arguments, which is not called for anything else."""
-    del function, arguments
-    return jax.tree.map(jnp.zeros_like, like)
+    del function
+    # JAX batches values and derivatives apart, and under `grad` of `vmap` fails where one has an axis and the other has
+    # not: so zeros that could be numbers of the arguments, which XLA knows to be none.
+    some = [jnp.ravel(leaf)[:1] for leaf in jax.tree.leaves(arguments) if leaf.size]
+
+    def zeros(leaf: Array) -> Array:
+        number = reduce(jnp.add, (jnp.sum(each).astype(leaf.dtype) for each in some))
+        return jnp.where(jnp.zeros((), bool), number, jnp.zeros_like(leaf))
+
+    return jax.tree.map(zeros, like)
 
 
 @derivative_alone.defjvp
@@ -123,7 +130,7 @@ def safe_log(x: Array) -> Array:
     return jnp.where(zero, -jnp.inf, jnp.log(jnp.where(zero, 1.0, x)))
 
 
-def log_share(part: Array, rest: Array, total: Array) -> Array:
+def log_fraction(part: Array, rest: Array, total: Array) -> Array:
     """log(part / total), where part and rest are the whole, from the smaller of the two; log ½ where there is nothing.
 
     Of a million words that are hardly ever present, the rounding of 1 − φ would add up to many nats. The digits that it
@@ -146,110 +153,6 @@ def drop_impossible(log_probability: Array) -> Array:
     return jnp.where(jnp.isneginf(log_probability), 0.0, log_probability)
 
 
-@jax.custom_jvp
-def cholesky_of_many(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
-    """Lower Cholesky factors of many small matrices, NaN where there is none; a column of all of them at a time.
-
-    LAPACK's, of many matrices, must not run beside another one on a CPU: in jaxlib 0.10.2 the two wait for each other
-    for ever, and nothing keeps XLA or two threads of a caller from running them so.
-    """
-
-    def column(j: Array, factor: Array) -> Array:
-        row = lax.dynamic_index_in_dim(factor, j, 1, keepdims=False)
-        rest = lax.dynamic_index_in_dim(matrices, j, 2, keepdims=False) - jnp.sum(factor * row[:, None], axis=-1)
-        pivot = jnp.sqrt(lax.dynamic_index_in_dim(rest, j, 1))
-        below = (jnp.arange(rest.shape[-1]) >= j)[None]
-        return lax.dynamic_update_index_in_dim(factor, jnp.where(below, rest / pivot, 0.0), j, 2)
-
-    return lax.fori_loop(0, matrices.shape[-1], column, jnp.zeros_like(matrices))
-
-
-@cholesky_of_many.defjvp
-def _cholesky_of_many_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """dL = L Φ(L⁻¹ dA L⁻ᵀ), Φ the lower triangle with half of the diagonal (Murray 2016, equation 8)."""
-    factor = cholesky_of_many(*primals)
-    inverse = inverse_factor(factor)
-    middle = matmul(matmul(inverse, tangents[0]), jnp.swapaxes(inverse, 1, 2))
-    half = jnp.tril(middle) - 0.5 * jnp.eye(middle.shape[-1], dtype=middle.dtype)[None] * middle
-    return factor, matmul(factor, half)
-
-
-def cholesky_or_nan(
-    covariance: Float[Array, "classes d d"],
-    regularised: Bool[Array, ""],
-    factorise: Callable[[Array], Array] = jnp.linalg.cholesky,
-) -> Float[Array, "classes d d"]:
-    """The lower Cholesky factors of a stack of covariances, NaN for each one that is numerically singular.
-
-    Singular means that the factorisation breaks down or that a pivot L_jj² is at most d·eps·Σ_jj, the size of its
-    rounding error: what is left of feature j once the features before it are known is then noise. In float32 that can
-    swallow a ridge of 1e-6. Where a covariance was regularised and is singular all the same, its diagonal is raised by
-    2·d·eps of itself, no more than the rounding of the factorisation may already have changed it by (Higham 2002,
-    Accuracy and Stability of Numerical Algorithms, theorem 10.3).
-    """
-    diagonal = diagonals(covariance)
-    floor = covariance.shape[-1] * jnp.finfo(covariance.dtype).eps * diagonal
-
-    def is_regular(factor: Array) -> Array:
-        return jnp.all(diagonals(factor) ** 2 > floor, axis=-1)
-
-    # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
-    regular = is_regular(factorise(lax.stop_gradient(covariance)))
-    lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
-    factor = factorise(with_diagonal(covariance, diagonal + lift))
-    return jnp.where(is_regular(factor)[:, None, None], factor, jnp.nan)
-
-
-def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
-    """The diagonal of each matrix, as a slice: XLA makes kernels of the indices of `jnp.diagonal`."""
-    *batch, d, _ = matrices.shape
-    return matrices.reshape(*batch, d * d)[..., :: d + 1]
-
-
-def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]) -> Float[Array, "k d d"]:
-    """The same matrices with other diagonals."""
-    return jnp.where(jnp.eye(matrices.shape[-1], dtype=bool)[None], diagonal[:, None, :], matrices)
-
-
-@jax.custom_jvp
-def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "classes d d"]:
-    """L⁻¹ for each lower triangular L: whitening by a matrix product is many times faster than by a solve per row.
-
-    By forward substitution, in strips of rows (Higham 2002, section 14.2.2). A triangular solve would do as well, but
-    on a CPU it is OpenBLAS's, whose threads then keep the cores busy waiting: LDA's scores of 200,000 × 100 took 33 ms
-    after it, and take 18.
-    """
-    count, d = cholesky.shape[0], cholesky.shape[-1]
-    strip = min(_STRIP, d)
-    strips = -(-d // strip)
-    size = strips * strip
-    padded = jnp.pad(cholesky, [(0, 0), (0, size - d), (0, size - d)])
-    padded += jnp.diag((jnp.arange(size) >= d).astype(cholesky.dtype))[None]
-    blocks = jnp.diagonal(padded.reshape(count, strips, strip, strips, strip), axis1=1, axis2=3)
-    blocks = jnp.moveaxis(blocks, -1, 1)  # those on the diagonal, (classes, strips, rows, rows)
-    rows = padded.reshape(count, strips, strip, size)
-    identity = jnp.eye(size, dtype=cholesky.dtype)
-
-    def invert_row(i: Array, inverse: Array) -> Array:
-        row = lax.dynamic_index_in_dim(blocks, i, 2, keepdims=False)
-        own = lax.dynamic_index_in_dim(identity, i, 0)[None, :, :strip]
-        rest = own - jnp.sum(row[..., None] * inverse, axis=-2)
-        pivot = lax.dynamic_index_in_dim(row, i, 2)
-        return lax.dynamic_update_index_in_dim(inverse, rest / pivot, i, 2)
-
-    corners = lax.fori_loop(0, strip, invert_row, jnp.zeros_like(blocks))
-
-    def invert_strip(i: Array, inverse: Array) -> Array:
-        own = lax.dynamic_slice_in_dim(identity, i * strip, strip)
-        rest = own[None] - matmul(lax.dynamic_index_in_dim(rows, i, 1, keepdims=False), inverse)
-        solved = matmul(lax.dynamic_index_in_dim(corners, i, 1, keepdims=False), rest)
-        return lax.dynamic_update_slice_in_dim(inverse, solved, i * strip, 1)
-
-    return lax.fori_loop(0, strips, invert_strip, jnp.zeros_like(padded))[:, :d, :d]
-
-
-@inverse_factor.defjvp
-def _inverse_factor_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """d(L⁻¹) = −L⁻¹ dL L⁻¹."""
-    inverse = inverse_factor(*primals)
-    return inverse, -matmul(matmul(inverse, jnp.tril(tangents[0])), inverse)
+def count_impossible(log_probability: Array) -> Array:
+    """1 in place of each −∞, 0 elsewhere."""
+    return jnp.isneginf(log_probability).astype(log_probability.dtype)

@@ -13,18 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.classify import Classifier, generative
-from jaxgen.density import Marginal, trait
+from jaxgen.classifier import Classifier, generative
+from jaxgen.density import Marginal, optional
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
-from jaxgen.numerics import diagonals
+from jaxgen.matrices import diagonals
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
 
 def mahalanobis(
@@ -142,7 +142,7 @@ class _Difference(NamedTuple):
     @property
     def score_width(self) -> int:
         """Elements that a row takes."""
-        return trait(self.density, "score_width")
+        return optional(self.density, "score_width")
 
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The difference, of either sign."""

@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, inputs
+from jaxgen import arguments, culprits, inputs
 from jaxgen.em import Data
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
 
 
@@ -38,21 +39,21 @@ def partly_labelled(
     has_label, labels = _labels(rows, y, num_classes, sample_weight, complete=complete)
     weight = None if sample_weight is None else inputs.check_weight(rows.shape[0], sample_weight)
     sure = complete and isinstance(labels, HardLabels)
-    known, unlabelled, hard, weighs = _program(
+    labelled, unlabelled, hard, weighs = _program(
         has_label, labels, weight, unlabelled_weight, working_dtype(rows.dtype), sure
     )
-    if not inputs.is_traced(weighs) and not weighs:
+    if not is_traced(weighs) and not weighs:
         culprits.raise_for_no_weight()
     values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
-    data = Data(values, observed, known, unlabelled, hard)
-    return data, not inputs.is_traced(has_label) and bool(np.all(has_label))
+    data = Data(values, observed, labelled, unlabelled, hard)
+    return data, not is_traced(has_label) and bool(np.all(has_label))
 
 
 def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, complete: bool) -> tuple[Any, Labels]:
     """Which rows have labels, and the labels of all, of any class for those that have none."""
     n = rows.shape[0]
-    y = np.full(n, -1) if y is None else inputs.as_array("y", y)
-    y = y if inputs.is_traced(y) else np.asarray(y)
+    y = np.full(n, -1) if y is None else arguments.as_array("y", y)
+    y = y if is_traced(y) else np.asarray(y)
     numpy = np if isinstance(y, np.ndarray) else jnp
     if complete or y.ndim > 2:
         has_label = np.ones(n, bool)
@@ -60,7 +61,7 @@ def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, c
         has_label = numpy.any(y != 0, axis=1)
     else:
         has_label = y != -1
-        if num_classes is None and not inputs.is_traced(y) and not has_label.any():
+        if num_classes is None and not is_traced(y) and not has_label.any():
             raise ValueError("num_classes must be given where no row has a label; found None.")
         y = numpy.where(has_label, y, 0)
     return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
@@ -71,7 +72,7 @@ def _program(
     has_label: Array,
     labels: Labels,
     weight: Array | None,
-    share: Array,
+    unlabelled_weight: Array,
     dtype: np.dtype,
     sure: bool,  # noqa: FBT001
 ) -> tuple[Array, Array, tuple[Array, Array] | None, Array]:
@@ -80,8 +81,8 @@ def _program(
     Then the hard labels and weights of all, where each is `sure` to have one; and whether any row weighs anything.
     """
     labels = labels.prepare(dtype)
-    known = jnp.where(has_label[:, None], labels.dense(), 0.0)
+    labelled = jnp.where(has_label[:, None], labels.dense(), 0.0)
     each = jnp.ones(has_label.shape, dtype) if weight is None else weight.astype(dtype)
-    unlabelled = jnp.where(has_label, 0.0, share.astype(dtype) * each)
+    unlabelled = jnp.where(has_label, 0.0, unlabelled_weight.astype(dtype) * each)
     hard = (jnp.asarray(labels.index), labels.row_weight) if sure and isinstance(labels, HardLabels) else None
-    return known, unlabelled, hard, jnp.any(known) | jnp.any(unlabelled)
+    return labelled, unlabelled, hard, jnp.any(labelled) | jnp.any(unlabelled)

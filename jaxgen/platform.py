@@ -14,19 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
-import jax.numpy as jnp
 from jax import lax
-from jax.core import Tracer
 
-try:
-    from jax.extend.core import get_opaque_trace_state
-except ImportError:  # where it was before
-    from jax.core import get_opaque_trace_state
+from jaxgen.tracing import is_recorded, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from jax import Array
 
 
 @dataclass(frozen=True)
@@ -100,9 +93,6 @@ ACCELERATOR = Tuning(
     sparse="compiled",
 )
 
-_trace_state = partial(get_opaque_trace_state, convention="jaxgen")
-_OUTSIDE = _trace_state()  # of any transformation
-
 _override: ContextVar[Tuning | None] = ContextVar("tuning", default=None)
 
 
@@ -124,23 +114,13 @@ def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:
 def platform_of(*trees: Any) -> str | None:
     """The platform that a program on these arguments runs on; None under a trace, where it is not known yet."""
     leaves = jax.tree.leaves(trees)
-    if any(isinstance(leaf, Tracer) for leaf in leaves) or _is_recorded():
+    if is_traced(leaves) or is_recorded():
         return None
     devices = {device for leaf in leaves if isinstance(leaf, jax.Array) for device in leaf.devices()}
     if devices:
         return min(device.platform for device in devices)
     default: Any = getattr(jax.config, "jax_default_device", None)
     return getattr(default, "platform", default) or jax.default_backend()
-
-
-def _is_recorded() -> bool:
-    """Whether programs are recorded and not run, even of arguments that are known: inside `jax.jit`."""
-    return _trace_state() != _OUTSIDE and isinstance(_nothing(), Tracer)
-
-
-@jax.jit
-def _nothing() -> Array:
-    return jnp.zeros((), bool)
 
 
 def tuning_of(*trees: Any) -> Tuning | None:

@@ -9,16 +9,15 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are, log_factorial
-from jaxgen.compound import NegativeBinomial
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are
+from jaxgen.compound import NegativeBinomial, draw_poisson
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import safe_divide, safe_log
 from jaxgen.pytree import pytree
-from jaxgen.rising import log_rising
+from jaxgen.rising import log_factorial, log_rising
 
 if TYPE_CHECKING:
     from jax import Array
@@ -55,7 +54,7 @@ class Poisson(AffineDensity):
 
     def prepared(self, *, likelihood: bool) -> PreparedDensity:
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
-        affine = Affine.of(self.log_rate, empty=-jnp.exp(self.log_rate), likelihood=likelihood)
+        affine = Affine.of(self.log_rate, at_zero=-jnp.exp(self.log_rate), likelihood=likelihood)
         return PreparedDensity(affine, self.domain, as_they_are, _COEFFICIENT)
 
     @property
@@ -65,7 +64,7 @@ class Poisson(AffineDensity):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
-        return jax.random.poisson(key, jnp.exp(self.log_rate)[y]).astype(self.log_rate.dtype)
+        return draw_poisson(key, jnp.exp(self.log_rate)[y])
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log rates, and the log likelihood of no event at all."""
@@ -114,7 +113,7 @@ class PoissonNB(CountingEstimator[Poisson]):
         events, rows = self._posterior(statistics)
         return Poisson(safe_log(safe_divide(events, rows, 1.0)))
 
-    def log_prior(self, density: Poisson) -> Float[Array, ""]:
+    def log_parameter_prior(self, density: Poisson) -> Float[Array, ""]:
         """Of Gamma(alpha, exposure), as a density of log λ."""
         alpha, exposure = (self.pseudo_count(name, density.log_rate) for name in ("alpha", "exposure"))
         return log_of_events(alpha, density.log_rate) - jnp.sum(exposure * jnp.exp(density.log_rate))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from jaxgen import shares
-from jaxgen.density import check_parameters, check_shapes, for_many_rows, quick_form
+from jaxgen import host_arrays
+from jaxgen.density import check_parameters, check_shapes, optional
 from jaxgen.numerics import working_dtype
 
 if TYPE_CHECKING:
@@ -113,12 +113,13 @@ def ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
     global _prepared
     leaves, structure = jax.tree.flatten(c)
     mine = (structure, likelihood, getattr(jax.config, "jax_enable_x64", None))
-    forms = _prepared.forms if _prepared.is_of(mine, leaves) else {}
+    kept = _prepared  # read once: another thread may put its own classifier there
+    forms = kept.forms if kept.is_of(mine, leaves) else {}
     if many in forms:
         return forms[many]
     form = found = forms[False] if forms else _form(c, likelihood=likelihood)
-    if many and (other := for_many_rows(form)) is not None:
-        found = jax.device_put(other, shares.placement(c))
+    if many and (other := optional(form, "for_many_rows")()) is not None:
+        found = jax.device_put(other, host_arrays.placement(c))
     if _may_be_kept(leaves):
         _prepared = _Kept(mine, leaves, {False: form, many: found})
     return found
@@ -146,7 +147,7 @@ def _prepare_program(c: Scorer, likelihood: bool) -> Any:  # noqa: FBT001
 def forms_of(c: Scorer, *, likelihood: bool) -> tuple[Any, tuple[Any, Array] | None]:
     """The classifier prepared; and its quick form with whether that is accurate, where it has one."""
     ready = in_one_dtype(c).prepared(likelihood=likelihood)
-    return ready, quick_form(ready, likelihood=likelihood)
+    return ready, optional(ready, "quick_form")(likelihood=likelihood)
 
 
 def in_one_dtype(c: Scorer) -> Any:

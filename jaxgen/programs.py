@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import blocks, domains, platform
-from jaxgen.classify import Classifier, log_prior
-from jaxgen.density import trait
+from jaxgen.classifier import Classifier, log_prior
+from jaxgen.density import optional
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
@@ -39,23 +39,23 @@ def statistics_program(
     structure: GenerativeEstimator[S, D],
     x: Array,
     labels: Labels,
-    absent: Array | None,
+    skip: Array | None,
     *,
     given: D | None = None,
     block_size: int | None,
     tuning: Tuning | None,
 ) -> tuple[S, Array]:
-    """The statistics of rows, of which the first are `absent` if any is; and whether any is not finite."""
+    """The statistics of rows, of which the first `skip` do not count; and whether any is not finite."""
     dtype = working_dtype(x.dtype)
     domain = structure.domain
     given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
-    x, labels, absent, given = varying_alike(x, labels, absent, given)
+    x, labels, skip, given = varying_alike(x, labels, skip, given)
 
-    def fold(x: Any, labels: Labels, absent: Array | None, given: D | None, *, tuning: Tuning) -> Any:
+    def fold(x: Any, labels: Labels, skip: Array | None, given: D | None, *, tuning: Tuning) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:
             x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
-            if absent is not None:
-                labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < absent)
+            if skip is not None:
+                labels = labels.drop(position + jnp.arange(x.shape[0], dtype=jnp.int32) < skip)
             x, labels, valid = domains.blank_absent(x, labels, domain)
             partly = isinstance(x, PartialRows)
             statistics: Any = structure.expect(x, labels, given) if partly else structure.summarise(x, labels)
@@ -63,14 +63,15 @@ def statistics_program(
 
         if isinstance(x, SparseRows):
             entries = x.reading(tuning.window).inside()
-            return summarise(jnp.asarray(0, jnp.int32), entries if domain.adds else entries.summed(), labels)
-        width = max(x.shape[1], labels.num_classes, trait(given, "marginal_width"))
+            entries = entries if domain.adds else entries.astype(dtype).summed()  # narrow integers would wrap
+            return summarise(jnp.asarray(0, jnp.int32), entries, labels)
+        width = max(x.shape[1], labels.num_classes, optional(given, "marginal_width"))
         rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
         default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
         block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
         return blocks.fold(summarise, x, labels, block=block)
 
-    statistics = platform.run(fold, x, labels, absent, given, tuning=tuning)
+    statistics = platform.run(fold, x, labels, skip, given, tuning=tuning)
     bad = ~all_leaves(jnp.isfinite, statistics)
     return _poisoned(statistics, bad), bad
 

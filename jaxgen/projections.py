@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains, shares
+from jaxgen import chunks, domains, host_arrays
 from jaxgen.pytree import STATIC, pytree
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ class Projection:
     """A classifier of sparse rows in two steps.
 
     Attributes:
-        features: what is multiplied, of rows.
+        encode: what is multiplied, of rows.
         terms: functions of values whose sums over a row are further columns of the products.
         classifier: of the products.
         table: what is multiplied by, (m, products).
         columns: the m columns of the rows that it is for; None for all.
     """
 
-    features: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
+    encode: Callable[[Any], Any] = dataclasses.field(metadata=STATIC)
     terms: tuple[Callable[[Any], Any], ...] = dataclasses.field(metadata=STATIC)
     classifier: Any
     table: Any
@@ -62,19 +62,19 @@ class ProjectedDensity:
 
     Attributes:
         constant: the score of x = 0, (K,).
-        always: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
+        impossible_at_zero: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
         coefficient: as in the prepared density; its sums are the last columns of a row.
     """
 
     constant: Float[Array, " classes"]
-    always: Float[Array, " classes"] | None
+    impossible_at_zero: Float[Array, " classes"] | None
     coefficient: Coefficient | None = dataclasses.field(metadata=STATIC)
     domain = domains.NOT_NAN
 
     @property
     def num_products(self) -> int:
         """Columns of a row that are products."""
-        return self.constant.shape[0] * (1 if self.always is None else 2)
+        return self.constant.shape[0] * (1 if self.impossible_at_zero is None else 2)
 
     def log_likelihood(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -86,7 +86,9 @@ class ProjectedDensity:
         """The log likelihood without the coefficient."""
         k = self.constant.shape[0]
         total = self.constant[None] + x[:, :k]
-        return total if self.always is None else jnp.where(self.always[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
+        if self.impossible_at_zero is None:
+            return total
+        return jnp.where(self.impossible_at_zero[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
 
 
 def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projection:
@@ -120,17 +122,17 @@ def _in_pieces(
     tables = jax.tree.map(np.asarray, density)
     classes, d = jax.tree.leaves(tables)[0].shape
     num_rows = d if columns is None else len(columns)
-    places = shares.pieces(num_rows, size)
+    places = chunks.pieces(num_rows, size)
 
     def piece(place: slice) -> tuple[Array, Array]:
         chosen = None if columns is None else columns[place]
         some = jax.tree.map(lambda t: t[:, place] if chosen is None else t.take(chosen, axis=1, mode="clip"), tables)
         return _table_program(jax.device_put(some, where), likelihood, impossible)
 
-    where = shares.placement(density)
+    where = host_arrays.placement(density)
     rest, always = _rest_program(density, likelihood, impossible)
     form = jax.ShapeDtypeStruct((size, (1 + impossible) * classes), jax.tree.leaves(tables)[0].dtype)
-    table, sometimes = shares.gather(piece, places, places, num_rows, form)
+    table, sometimes = chunks.gather(piece, places, places, num_rows, form)
     return dataclasses.replace(rest, table=table, columns=columns), bool(always) or sometimes
 
 
@@ -152,4 +154,4 @@ def _rest_program(density: Any, likelihood: bool, impossible: bool) -> tuple[Pro
     """All but the table, and whether x = 0 is impossible for a class."""
     prepared = density.prepared(likelihood=likelihood)
     whole = prepared.projection(likelihood=likelihood, impossible=impossible)
-    return dataclasses.replace(whole, table=None), jnp.any(prepared.affine.always > 0)
+    return dataclasses.replace(whole, table=None), jnp.any(prepared.affine.impossible_at_zero > 0)

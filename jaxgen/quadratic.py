@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import domains
-from jaxgen.distances import LOG_2PI
+from jaxgen.distances import log_normal
 from jaxgen.numerics import einsum
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class CentredGaussian(NamedTuple):
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+        return log_normal(self.squared_distances(x), self.log_scale[None], self.num_features)
 
     scores = log_likelihood
 
@@ -141,7 +141,7 @@ class PairedGaussian(NamedTuple):
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return -0.5 * self.squared_distances(x) - self.log_scale[None] - 0.5 * self.num_features * LOG_2PI
+        return log_normal(self.squared_distances(x), self.log_scale[None], self.num_features)
 
     scores = log_likelihood
 

@@ -15,15 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import culprits, domains, inputs
+from jaxgen import arguments, culprits, domains, inputs
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
 
 class Data(NamedTuple):
@@ -55,11 +56,11 @@ class Outcome(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """x and target, centred, in units of their deviations; and the share of each row in the weight."""
+    """x and target, centred, in units of their deviations; and what fraction of the weight each row has."""
 
     x: Float[Array, "n d"]
     target: Float[Array, "n m"]
-    share: Float[Array, " n"]
+    fraction: Float[Array, " n"]
     center: Float[Array, " d_and_m"]
     unit: Float[Array, " d_and_m"]
     total: Float[Array, ""]
@@ -71,14 +72,14 @@ class Problem(NamedTuple):
         return self.x.shape[1], self.target.shape[1]
 
     def triangle(self) -> Float[Array, "k d_and_m"]:
-        """R, with RᵀR = Σ_i share_i [x_i, t_i][x_i, t_i]ᵀ."""
-        rows = jnp.sqrt(self.share)[:, None] * jnp.concatenate([self.x, self.target], axis=1)
+        """R, with RᵀR = Σ_i fraction_i [x_i, t_i][x_i, t_i]ᵀ."""
+        rows = jnp.sqrt(self.fraction)[:, None] * jnp.concatenate([self.x, self.target], axis=1)
         return jnp.linalg.qr(lax.stop_gradient(rows), mode="r")
 
     def loss(self, weights: Float[Array, "d m"], penalty: Float[Array, " d"] | None = None) -> Float[Array, ""]:
-        """½ Σ_i share_i ‖x_iᵀw − t_i‖² + ½ Σ_j penalty_j ‖w_j‖²."""
+        """½ Σ_i fraction_i ‖x_iᵀw − t_i‖² + ½ Σ_j penalty_j ‖w_j‖²."""
         error = matmul(self.x, weights) - self.target
-        loss = 0.5 * jnp.sum(self.share[:, None] * error**2)
+        loss = 0.5 * jnp.sum(self.fraction[:, None] * error**2)
         return loss if penalty is None else loss + 0.5 * jnp.sum(penalty[:, None] * weights**2)
 
     def square_penalty(self, l2: Any) -> Float[Array, " d"]:
@@ -102,36 +103,36 @@ def standardise(data: Data) -> Problem:
     table = jnp.concatenate([data.x.astype(dtype), data.target.reshape(n, -1).astype(dtype)], axis=1)
     if data.weight is None:
         valid = jnp.all(jnp.isfinite(table))
-        total, share, first = jnp.asarray(n, dtype), jnp.full(n, 1 / n, dtype), 0
+        total, fraction, first = jnp.asarray(n, dtype), jnp.full(n, 1 / n, dtype), 0
     else:
         rows = HardLabels(jnp.zeros(n, jnp.int32), data.weight, 1).prepare(dtype)  # all of one class
         table, rows, valid = domains.blank_absent(table, rows, domains.FINITE)
         total = jnp.sum(rows.row_weight)
-        share, first = safe_divide(rows.row_weight, total), jnp.argmax(rows.row_weight > 0)
+        fraction, first = safe_divide(rows.row_weight, total), jnp.argmax(rows.row_weight > 0)
         valid &= rows_are_valid(rows) & (total > 0)
 
     # A mean of differences from a row: a large mean leaves no rounding in them, and a constant nothing at all.
     center = lax.stop_gradient(table[first])
     table -= center[None]
     for _ in range(2):
-        rest = matmul(share, table)
+        rest = matmul(fraction, table)
         center, table = center + rest, table - rest[None]
 
     # The optimum does not depend on the units, which therefore have no derivative.
-    present = lax.stop_gradient(jnp.where(share[:, None] > 0, table, 0.0))
+    present = lax.stop_gradient(jnp.where(fraction[:, None] > 0, table, 0.0))
     largest = jnp.max(jnp.abs(present), axis=0)
     largest = jnp.where(largest > 0, largest, 1.0)  # and nothing that is squared overflows or vanishes
-    deviation = largest * jnp.sqrt(matmul(lax.stop_gradient(share), (present / largest[None]) ** 2))
+    deviation = largest * jnp.sqrt(matmul(lax.stop_gradient(fraction), (present / largest[None]) ** 2))
     valid &= jnp.all(jnp.isfinite(deviation))
     unit = jnp.where(valid, jnp.where(deviation > 0, deviation, 1.0), jnp.nan)
     table /= unit[None]
-    return Problem(table[:, :d], table[:, d:], share, center, unit, total, valid)
+    return Problem(table[:, :d], table[:, d:], fraction, center, unit, total, valid)
 
 
 def check_data(x: Any, target: Any, sample_weight: Any) -> Data:
     """What a fit is given, with errors for shapes, dtypes and weights that do not fit."""
     x = inputs.check_rows(x)
-    target = inputs.as_numbers("target", target)
+    target = arguments.as_numbers("target", target)
     n = x.shape[0]
     if target.ndim not in (1, 2) or target.shape[0] != n or 0 in target.shape:
         raise ValueError(
@@ -143,14 +144,14 @@ def check_data(x: Any, target: Any, sample_weight: Any) -> Data:
 
 def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
     """An error or a warning where the outcome is known and not good; `remedy` ends what it says."""
-    if inputs.is_traced(outcome):
+    if is_traced(outcome):
         return
     outcome = jax.device_get(outcome)  # to compare arrays of JAX would compile a program for each comparison
     if not outcome.total > 0:
         culprits.raise_for_no_weight()
     if not outcome.valid:
         _raise_for_target(data)
-        culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), domains.FINITE)
+        culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), domains.COMPLETE)
     if outcome.dependent >= 0:
         raise ValueError(
             f"the features of x are dependent: feature {int(outcome.dependent)} is constant or, but for rounding, a "

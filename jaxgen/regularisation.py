@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -13,16 +14,20 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
+    from jaxgen.diagonal import DiagonalGaussian
+    from jaxgen.discriminant import GDA
+    from jaxgen.gaussian import Gaussian
+
 
 def beside(weight: Float[Array, "classes features"], scatter: Array) -> Array:
     """Weights of the features in the shape of what they divide."""
     return weight if scatter.ndim == 2 else weight[..., None]
 
 
-def between(start: Array, end: Array, share: Array) -> Array:
-    """(1 − share)·start + share·end; overflow stays infinite, where 0 · ∞ would pass for a singular covariance."""
+def between(start: Array, end: Array, fraction: Array) -> Array:
+    """That fraction of the way from start to end; what overflows stays infinite, not 0 · ∞, which looks singular."""
     overflow = jnp.isinf(start) | jnp.isinf(end)
-    return jnp.where(overflow, jnp.inf, (1 - share) * start + share * end)
+    return jnp.where(overflow, jnp.inf, (1 - fraction) * start + fraction * end)
 
 
 def pool(
@@ -62,3 +67,29 @@ def ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
     varies = variance > 0
     others = safe_divide(jnp.sum(variance), jnp.sum(varies.astype(variance.dtype)), 1.0)
     return jnp.where(varies, variance, others)
+
+
+def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian) -> str:
+    """Which covariance is singular or overflows, and the remedy; empty where none is."""
+    factor = jax.tree.leaves(density)[-1]  # the Cholesky factors, or the scales
+    if np.isinf(np.asarray(factor)).any():
+        return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
+    unseen = np.isnan(np.asarray(density.mean)).any(axis=0)
+    if unseen.any():
+        return (
+            f"feature {int(np.argmax(unseen))} was observed in no row, so that nothing is known of its mean. Leave "
+            "it out, or give a prior=jaxgen.NormalInverseWishart(…)."
+        )
+    singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
+    if not singular.any():
+        return ""
+    whose = "the shared covariance" if estimator.shared else f"the covariance of class {int(np.argmax(singular))}"
+    if estimator.prior is not None:
+        return f"{whose} is singular in {factor.dtype} with {estimator.prior}. Raise its scale, or compute in float64."
+    reason, fewer = "constant", ""
+    if estimator.covariance == "full":
+        reason, fewer = "constant or a combination of others", "use covariance='diagonal' or shared=True, "
+    return (
+        f"{whose} is singular in {factor.dtype} with ridge={float(estimator.ridge):g}: its rows are too few, or a "
+        f"feature is {reason}. Raise ridge, {fewer}drop the feature, or compute in float64."
+    )

@@ -10,14 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import culprits, inputs, platform
-from jaxgen.classify import Classifier
+from jaxgen import arguments, culprits, inputs, platform
+from jaxgen.classifier import Classifier
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
 
 
 def bootstrap(
@@ -74,12 +75,12 @@ def bootstrap(
     """
     if isinstance(estimator, type) or not hasattr(estimator, "check"):
         raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
-    num_replicates = inputs.check_integer("num_replicates", num_replicates)
-    inputs.check_key(key)
+    num_replicates = arguments.check_integer("num_replicates", num_replicates)
+    arguments.check_key(key)
     estimator.check()
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
-    if labels.weight is not None and not inputs.is_traced(labels.weight) and not np.asarray(labels.weight).any():
+    if labels.weight is not None and not is_traced(labels.weight) and not np.asarray(labels.weight).any():
         culprits.raise_for_no_weight()
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
     rows, mask = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
@@ -90,7 +91,7 @@ def bootstrap(
     together = max(size for size in range(1, min(most, num_replicates) + 1) if num_replicates % size == 0)
     program = partial(_bootstrap_program, num_classes=labels.num_classes, together=together)
     classifiers = program(jax.random.split(key, int(num_replicates)), estimator, *data)
-    if not inputs.is_traced(classifiers):
+    if not is_traced(classifiers):
         bad = [~(np.asarray(leaf) < np.inf).reshape(num_replicates, -1) for leaf in jax.tree.leaves(classifiers)]
         failed = np.concatenate(bad, axis=1).any(axis=1)
         if failed.any():
@@ -137,6 +138,6 @@ def _raise_for_resample(r: int, estimator: Any, classifiers: Any) -> NoReturn:
     """Raise the ValueError for a resample that has no finite classifier, though the data have one."""
     classifier = jax.tree.map(lambda leaf: leaf[r], classifiers)
     generative = isinstance(classifier, Classifier)
-    estimator = culprits.known(estimator)
+    estimator = primal(estimator)
     reason = estimator.explain(classifier.density) if generative else "its classifier is not finite. Regularise more."
     raise ValueError(f"resample {r}: {reason}")

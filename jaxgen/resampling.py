@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import culprits, inputs, judging, metrics, platform, shares
+from jaxgen import arguments, culprits, inputs, judging, metrics, platform, threads
 from jaxgen.classify import log_posterior
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
@@ -19,6 +19,7 @@ from jaxgen.folds import Part, Rows, copies, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.total import holds_nan_or_infinity
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.platform import Tuning
 
 
@@ -86,7 +87,7 @@ def cross_validate(
         >>> print(grid(jnp.array([0.1, 1.0, 10.0])).shape)
         (3,)
     """
-    if inputs.is_traced(x, y, sample_weight, observed):
+    if is_traced(x, y, sample_weight, observed):
         raise TypeError(
             "cross_validate deals concrete rows out to folds; found x, y, sample_weight or observed under a trace."
         )
@@ -108,15 +109,15 @@ def cross_validate(
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
     judged = _each(lambda f: _judge(classifiers, f, parts[f], inside[f]), len(parts), classifiers)
-    stack = jnp.stack if inputs.is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
+    stack = jnp.stack if is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
     return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
-    x = as_matrix(x) if is_sparse(x) else inputs.as_array("x", x)
+    x = as_matrix(x) if is_sparse(x) else arguments.as_array("x", x)
     if x.ndim != 2 or x.shape[0] < 2:
         raise ValueError(f"x must have shape (n, d) with two rows or more, to fit to the others; found {x.shape}.")
-    y = np.asarray(inputs.as_array("y", y))
+    y = np.asarray(arguments.as_array("y", y))
     if y.ndim != 1 or len(y) != x.shape[0]:
         raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
     if observed is not None:
@@ -143,7 +144,7 @@ def _check_weight(fold: Int[np.ndarray, " n"], sample_weight: Any) -> None:
 
 def _each(function: Callable[[int], Any], number: int, given: Any = None) -> list[Any]:
     """`function(f)` for each fold, on every core; on the caller's thread where `given` is a trace, which is of it."""
-    return list(map(function, range(number))) if inputs.is_traced(given) else shares.over(function, range(number))
+    return list(map(function, range(number))) if is_traced(given) else threads.over(function, range(number))
 
 
 def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
@@ -156,21 +157,21 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
 
 def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: list[Part], num_classes: int) -> Any:
     """The same from the statistics of each fold."""
-    x, labels = estimator.checked(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
+    x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
 
     def summarise(f: int) -> Any:
-        (x, y, weight, observed), absent = parts[f]
+        (x, y, weight, observed), skip = parts[f]
         x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
-        return estimator.statistics_of(x, HardLabels(y, weight, num_classes, checked=weight is None), absent=absent)
+        return estimator.summarise_checked(x, HardLabels(y, weight, num_classes, checked=weight is None), skip=skip)
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
-    concretely = jax.ensure_compile_time_eval() if inputs.is_traced(jnp.zeros(())) else contextlib.nullcontext()
+    concretely = jax.ensure_compile_time_eval() if is_traced(jnp.zeros(())) else contextlib.nullcontext()
     with concretely:
         statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
     if any(bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
     classifiers, rests, bad = _rests_program(estimator, statistics)
-    if not inputs.is_traced(bad) and np.asarray(bad).any():
+    if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
     return classifiers
@@ -189,14 +190,14 @@ def _judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) 
     """Accuracy and log loss of one of the classifiers on its fold, which has these rows inside."""
     rows = part.present
     dense = isinstance(rows.x, (np.ndarray, jax.Array))
-    if dense and not inputs.is_traced(classifiers):
+    if dense and not is_traced(classifiers):
         accuracy, log_loss = _judge_program(classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
         if not np.isnan(log_loss):
             return accuracy, log_loss
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
-    if not inputs.is_traced(posterior):
+    if not is_traced(posterior):
         _check_possible(posterior, weight, f, inside)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
@@ -218,13 +219,13 @@ def _check_possible(posterior: Any, weight: Any, f: int, inside: Int[np.ndarray,
 @partial(jax.jit, static_argnames="tuning")
 def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | None) -> tuple[Array, Array]:
     """The same without the checks of what a caller gives: NaN where a posterior is."""
-    rows, absent = part
+    rows, skip = part
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     with platform.tuned(tuning):
         posterior = log_posterior(classifier, rows.x, observed=rows.observed)
     labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
-    if absent is not None:
-        labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < absent)
+    if skip is not None:
+        labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
     return judging.accuracy(labels, _found(posterior)), judging.log_loss(labels, posterior)
 
 

@@ -1,18 +1,19 @@
-"""Ratios of gamma functions, in which nothing large cancels: what conjugate priors come down to."""
+"""Log factorials, and ratios of gamma functions in which nothing large cancels: what conjugate priors come down to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
+from jaxgen.numerics import LOG_2PI
+
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-_HALF_LOG_2PI = float(np.log(2 * np.pi) / 2)
 # From here on what Stirling's series leaves out is below the rounding of its first term; by the bytes of a float.
 _LARGE = {4: 4.0, 8: 16.0}
 
@@ -52,5 +53,14 @@ def _stirling_error(x: Array) -> Array:
     big, small = jnp.where(large, x, least), jnp.where(large, 1.0, x)
     square = 1 / (big * big)
     series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))) / big
-    direct = gammaln(small) - ((small - 0.5) * jnp.log(small) - small + _HALF_LOG_2PI)
+    direct = gammaln(small) - ((small - 0.5) * jnp.log(small) - small + 0.5 * LOG_2PI)
     return jnp.where(large, series, direct)
+
+
+def log_factorial(count: Any) -> Any:
+    """log x!, of a JAX or NumPy array, exactly 0 at 0."""
+    if isinstance(count, np.ndarray):
+        from scipy.special import gammaln as of_numpy
+
+        return of_numpy(count + 1)
+    return gammaln(count + 1) - gammaln(jnp.ones((), count.dtype))  # which is not quite 0 in float32

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import inputs
-from jaxgen.classify import Classifier, generative
-from jaxgen.density import trait
+from jaxgen import arguments
+from jaxgen.classifier import Classifier, generative
+from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
 from jaxgen.preparing import check_classifier
 
@@ -51,8 +51,8 @@ def sample(
     """
     c = generative(c, "sample")
     check_classifier(c)
-    n = inputs.check_integer("n", n)
-    needs_total = trait(c.density, "needs_total_count")
+    n = arguments.check_integer("n", n)
+    needs_total = optional(c.density, "needs_total_count")
     if (total_count is not None) != needs_total:
         raise ValueError(
             "total_count must be given for the multinomial, and for no other family; found "
@@ -60,13 +60,13 @@ def sample(
         )
     num_classes = c.class_shape[0]
     if y is not None:
-        y = inputs.as_array("y", y)
-        inputs.check_whole("y", y, (n,), most=num_classes - 1)
+        y = arguments.as_array("y", y)
+        arguments.check_whole("y", y, (n,), most=num_classes - 1)
     if total_count is not None:
-        total_count = inputs.as_array("total_count", total_count)
+        total_count = arguments.as_array("total_count", total_count)
         most = 2 ** (jnp.finfo(working_dtype(jax.tree.leaves(c.density)[0].dtype)).nmant + 1)
-        inputs.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
-    inputs.check_key(key)
+        arguments.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
+    arguments.check_key(key)
     return _sample_program(key, c, int(n), y, total_count)
 
 

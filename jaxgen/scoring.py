@@ -9,13 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, culprits, inputs, platform, shares
+from jaxgen import blocks, chunks, culprits, host_arrays, inputs, platform
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import trait
+from jaxgen.density import optional
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike
 from jaxgen.preparing import check_classifier, check_once, forms_of, in_one_dtype, ready
 from jaxgen.sparse import SparseRows
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +46,7 @@ def score(
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
-    in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and trait(c, "in_two_steps")
+    in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and optional(c, "in_two_steps")
     rows = x if in_two_steps or not isinstance(x, CompressedRows) else x.whole()
     if place is None or tuning is None:
         result, bad = _traced_program(function, c, rows, tuning, likelihood)
@@ -54,9 +55,9 @@ def score(
     else:
         many = rows.ndim == 2 and rows.shape[0] >= tuning.many_rows * c.num_features
         result, bad = _score_rows(function, ready(c, likelihood=likelihood, many=many), rows, tuning)
-    if not inputs.is_traced(bad, x) and bad:
+    if not is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
-    if place is not None and not _holds_nan(result) and not shares.is_distributed(c):
+    if place is not None and not _holds_nan(result) and not host_arrays.is_distributed(c):
         check_once(c)
     return result
 
@@ -68,14 +69,14 @@ def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tun
         result, suspect = _program(function, c, x, tuning)
         return result, suspect and _outside_program(c, x, tuning)
 
-    at_once = _in_one_pass(c, x) and shares.lies_on_boundary(x)
-    parts = [] if at_once or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1 else shares.split(x)
-    if len(parts) < 2:
+    at_once = _in_one_pass(c, x) and host_arrays.lies_on_boundary(x)
+    pieces = [] if at_once or not isinstance(x, (jax.Array, np.ndarray)) or x.ndim == 1 else chunks.split(x)
+    if len(pieces) < 2:
         return one(x)
     jax.block_until_ready(c)
-    form, _ = jax.eval_shape(lambda: _program(function, c, parts[0].x, tuning))
-    places = [share.place for share in parts]
-    return shares.gather(lambda share: one(share.x), parts, places, x.shape[0], form)
+    form, _ = jax.eval_shape(lambda: _program(function, c, pieces[0].x, tuning))
+    places = [chunk.place for chunk in pieces]
+    return chunks.gather(lambda chunk: one(chunk.x), pieces, places, x.shape[0], form)
 
 
 def _score_compressed(
@@ -84,7 +85,7 @@ def _score_compressed(
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
     projection = in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
-    products = jax.device_put(products, shares.placement(c))
+    products = jax.device_put(products, host_arrays.placement(c))
     result, _ = _score_rows(function, projection.classifier, products, tuning)
     return result, bad
 
@@ -171,7 +172,7 @@ def _outside(c: Any, x: Any, tuning: Tuning | None) -> Array:
 
 def _in_one_pass(c: Any, x: Any) -> bool:
     """Whether the scores of rows are products of what x holds."""
-    return trait(c, "in_one_pass") and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
+    return optional(c, "in_one_pass") and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
 
 
 def _score_dense(
@@ -185,7 +186,9 @@ def _score_dense(
     one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
-    block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], trait(c, "score_width")), fewest=fewest)
+    block_size = blocks.num_rows(
+        elements, max(x.shape[-1], c.class_shape[0], optional(c, "score_width")), fewest=fewest
+    )
 
     def block(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int, Real
 
-    from jaxgen.inputs import AnyArray
+    from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
     from jaxgen.moments import Moments
     from jaxgen.platform import Tuning

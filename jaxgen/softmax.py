@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
 
 
-def as_shares(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""], Bool[Array, " classes"]]:
+def as_fractions(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""], Bool[Array, " classes"]]:
     """Responsibilities of prepared labels divided by their total; that total; and which classes have any.
 
-    Shares are NaN for bad labels and weights, and for weights whose total overflows; zero where there is no weight.
+    They are NaN for bad labels and weights, and for weights whose total overflows; zero where there is no weight.
     """
     responsibilities, total = labels.dense(), jnp.sum(labels.row_weight)
     inverse = 1 / jnp.where(total == 0, 1.0, total)
     inverse = jnp.where(inverse >= float(jnp.finfo(total.dtype).tiny), inverse, jnp.nan)
     # An array of their own: multiplied once more beside the probabilities, they would leave their rounding of a row
     # that is classified rightly.
-    share = lax.optimization_barrier(responsibilities * inverse)
-    return share, total, jnp.sum(responsibilities, axis=0) > 0
+    fraction = lax.optimization_barrier(responsibilities * inverse)
+    return fraction, total, jnp.sum(responsibilities, axis=0) > 0
 
 
 class Problem(NamedTuple):
@@ -45,7 +45,7 @@ class Problem(NamedTuple):
     Attributes:
         design: features, centred and divided by `Frame.unit`, so that every direction is about equally steep whatever
             the units; then a column of ones.
-        share: responsibilities, divided by their total.
+        fraction: responsibilities, divided by their total.
         mass: those of a row together, (n,).
         decay: of the squared parameters, (d + 1, m). The bias has none, and a contrast that is none has 1.
         contrast: what a parameter of each contrast adds to the score of each class, (m, K).
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     """
 
     design: Float[Array, "n p"]
-    share: Float[Array, "n classes"]
+    fraction: Float[Array, "n classes"]
     mass: Float[Array, " n"]
     decay: Float[Array, "p m"]
     contrast: Float[Array, "m classes"]
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     @property
     def is_binary(self) -> bool:
         """Whether there are two classes, and so one contrast."""
-        return self.share.shape[1] == 2
+        return self.fraction.shape[1] == 2
 
     def loss(self, table: Float[Array, "p m"]) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
@@ -102,7 +102,7 @@ class Problem(NamedTuple):
         level, tilt, bend = (
             jnp.sum(self.decay * a * b) for a, b in ((start, start), (start, direction), (direction, direction))
         )
-        r, mass = self.share, self.mass
+        r, mass = self.fraction, self.mass
 
         def line(t: Array) -> tuple[Array, Array, Array]:
             at = scores + t * rates
@@ -129,7 +129,7 @@ class Problem(NamedTuple):
         return matmul(self.design, table if self.is_binary else matmul(table, self.contrast))
 
     def _mean_loss(self, scores: Float[Array, "n scores"]) -> Float[Array, ""]:
-        r, mass = self.share, self.mass
+        r, mass = self.fraction, self.mass
         if self.is_binary:  # in one dimension, where a processor has vectors
             losses = mass * jax.nn.softplus(scores[:, 0]) - r[:, 1] * scores[:, 0]
             return jnp.sum(jnp.where(jnp.all(self.occurs), losses, 0.0))
@@ -165,7 +165,7 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(
-        cls, x: Float[Array, "n d"], share: Float[Array, "n classes"], occurs: Bool[Array, " classes"], decay: Array
+        cls, x: Float[Array, "n d"], fraction: Float[Array, "n classes"], occurs: Bool[Array, " classes"], decay: Array
     ) -> Frame:
         """That of these rows, whose unit is the root of the curvature of the mean loss at zero weights.
 
@@ -173,11 +173,11 @@ class Frame(NamedTuple):
 
         Args:
             x: (n, d).
-            share: as `Problem.share`.
+            fraction: as `Problem.fraction`.
             occurs: which classes have data, (K,).
             decay: as in `problem`.
         """
-        k, mass = share.shape[1], jnp.sum(share, axis=1)
+        k, mass = fraction.shape[1], jnp.sum(fraction, axis=1)
         center = matmul(mass, x)
         centred = x - center[None]
         correction = matmul(mass, centred)
@@ -192,9 +192,9 @@ class Frame(NamedTuple):
         unit = jnp.sqrt(jnp.where(curvature == 0, 1.0, curvature))
         return lax.stop_gradient(cls(center, unit, ~constant, occurs, _contrasts(occurs, x.dtype)))
 
-    def problem(self, x: Float[Array, "n d"], share: Float[Array, "n classes"], decay: Array) -> Problem:
-        """The mean loss of rows, with `decay` times half the squared weights; `share` as `Problem.share`."""
-        share = jnp.where(self.occurs[None], share, 0.0)  # as it is, without a derivative
+    def problem(self, x: Float[Array, "n d"], fraction: Float[Array, "n classes"], decay: Array) -> Problem:
+        """The mean loss of rows, with `decay` times half the squared weights; `fraction` as `Problem.fraction`."""
+        fraction = jnp.where(self.occurs[None], fraction, 0.0)  # as it is, without a derivative
         centred = x - self.center[None]
         # A constant feature is zero to the last digit, with the derivative that it would have if it varied.
         standard = jnp.where(self.varies[None], centred, centred - lax.stop_gradient(centred)) / self.unit[None]
@@ -202,8 +202,8 @@ class Frame(NamedTuple):
         is_contrast = jnp.any(self.contrast != 0, axis=1)
         return Problem(
             jnp.pad(standard, ((0, 0), (0, 1)), constant_values=1.0),
-            share,
-            jnp.sum(share, axis=1),
+            fraction,
+            jnp.sum(fraction, axis=1),
             jnp.where(is_contrast[None], decay[:, None], 1.0),
             self.contrast,
             self.occurs,

@@ -94,7 +94,7 @@ class SparseRows:
         present = exists[:, None] & (self.columns >= 0) & (self.columns < d)
         return dataclasses.replace(
             self,
-            values=jnp.where(present, self.values, 0),
+            values=jnp.where(present, self.values, jnp.zeros_like(self.values)),
             columns=jnp.where(present, self.columns, 0).astype(jnp.int32),
             rows=jnp.where(exists, self.rows, 0).astype(jnp.int32),
             checked=True,
@@ -122,28 +122,30 @@ class SparseRows:
             return table.at[index[:, None] * d + x.columns].add(values, mode="promise_in_bounds")
 
         def add_soft(table: Array, x: SparseRows) -> Array:
-            shares = labels.dense().at[x.rows].get(mode="promise_in_bounds")
-            return table.at[x.columns].add(x.values[:, :, None] * shares[:, None, :], mode="promise_in_bounds")
+            responsibilities = labels.dense().at[x.rows].get(mode="promise_in_bounds")
+            return table.at[x.columns].add(
+                x.values[:, :, None] * responsibilities[:, None, :], mode="promise_in_bounds"
+            )
 
         hard = isinstance(labels, HardLabels)
         return self._scan(add_hard if hard else add_soft, table, self.window if hard else self.window // 8)
 
     def matmul(
-        self, table: Float[Array, "d classes"], features: Callable[[Any], Any] = lambda x: x
+        self, table: Float[Array, "d classes"], encode: Callable[[Any], Any] = lambda x: x
     ) -> Float[Array, "n classes"]:
-        """The product of their features with a dense matrix."""
+        """The product of what they are encoded as with a dense matrix."""
 
         def term(values: Array, columns: Array, rows: Array) -> Array:
             return values[:, None] * table.at[columns].get(mode="promise_in_bounds")
 
-        return self.row_sums(term, table.shape[1], table.dtype, features)
+        return self.row_sums(term, table.shape[1], table.dtype, encode)
 
     def row_sums(
         self,
         term: Callable[[Array, Array, Array], Array],
         width: int,
         dtype: Any,
-        features: Callable[[Any], Any] = lambda x: x,
+        encode: Callable[[Any], Any] = lambda x: x,
     ) -> Float[Array, "n width"]:
         """Σ_j f(x_ij, j, i) over the entries of each row.
 
@@ -151,11 +153,11 @@ class SparseRows:
             term: f, of values, columns and rows of entries (m,), to (m, width); of the value 0 it must be 0.
             width: how many sums a row has.
             dtype: of the sums.
-            features: of the rows, from which the values come; zero must remain zero.
+            encode: what becomes of the rows, from which the values come; zero must remain zero.
         """
 
         def add(total: Array, x: SparseRows) -> Array:
-            x = features(x)  # of a window, which is in a cache: of all at once 14 ms of 59
+            x = encode(x)  # of a window, which is in a cache: of all at once 14 ms of 59
             part = jnp.zeros((x.rows.shape[0], width), dtype)
             for i in range(x.values.shape[1]):
                 part += term(x.values[:, i], x.columns[:, i], x.rows)
@@ -202,10 +204,10 @@ def class_table(table: Array, labels: Labels) -> Float[Array, "classes d"]:
 
 
 def product(
-    x: Array | SparseRows, table: Float[Array, "d classes"], features: Callable[[Any], Any] = lambda x: x
+    x: Array | SparseRows, table: Float[Array, "d classes"], encode: Callable[[Any], Any] = lambda x: x
 ) -> Float[Array, "n classes"]:
-    """The features of x times a table, for dense or sparse x."""
-    return x.matmul(table, features) if isinstance(x, SparseRows) else matmul(features(x), table)
+    """What x is encoded as times a table, for dense or sparse x."""
+    return x.matmul(table, encode) if isinstance(x, SparseRows) else matmul(encode(x), table)
 
 
 def row_sum(function: Callable[[Array], Array], x: Array | SparseRows) -> Float[Array, " n"]:

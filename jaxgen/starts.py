@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def at_random(key: Array, data: Data) -> Float[Array, "n classes"]:
-    """Shares of each row without a label drawn uniformly from the simplex."""
-    shares = jax.random.exponential(key, data.known.shape, data.known.dtype)
-    return data.known + data.unlabelled[:, None] * shares / jnp.sum(shares, axis=1, keepdims=True)
+    """Responsibilities of each row without a label, drawn uniformly from the simplex."""
+    drawn = jax.random.exponential(key, data.labelled.shape, data.labelled.dtype)
+    return data.labelled + data.unlabelled[:, None] * drawn / jnp.sum(drawn, axis=1, keepdims=True)
 
 
 def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
@@ -29,10 +29,10 @@ def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
     The seed of a class with labels is its mean; the others are rows, drawn one after the other with probability
     proportional to the squared distance from the seeds so far (k-means++: Arthur & Vassilvitskii 2007).
     """
-    dtype = data.known.dtype
+    dtype = data.labelled.dtype
     x = jnp.asarray(data.x)
     observed = jnp.ones(x.shape, bool) if data.observed is None else jnp.asarray(data.observed)
-    weight = jnp.sum(data.known, axis=1) + data.unlabelled
+    weight = jnp.sum(data.labelled, axis=1) + data.unlabelled
     counts = observed & (weight > 0)[:, None]
     x = jnp.where(counts, x, 0).astype(dtype)
     seen = matmul(weight, counts.astype(dtype))
@@ -43,11 +43,11 @@ def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
     def distance(seed: Array) -> Array:
         return jnp.sum(jnp.where(counts, (z - seed[None]) ** 2, 0.0), axis=1)
 
-    labelled = jnp.sum(data.known, axis=0)
-    means = safe_divide(matmul(data.known.T, z), labelled[:, None])
+    weights = jnp.sum(data.labelled, axis=0)
+    means = safe_divide(matmul(data.labelled.T, z), weights[:, None])
     far = jnp.asarray(jnp.inf, dtype)
     to_means = lax.map(lambda mean: distance(mean), means).T
-    nearest = jnp.min(jnp.where(labelled[None] > 0, to_means, far), axis=1)
+    nearest = jnp.min(jnp.where(weights[None] > 0, to_means, far), axis=1)
 
     def draw(nearest: Array, terms: tuple[Array, ...]) -> tuple[Array, Array]:
         key, mean, has_label = terms
@@ -57,6 +57,6 @@ def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
         return jnp.minimum(nearest, distance(seed)), seed
 
     keys = jax.random.split(key, len(means))
-    seeds = lax.scan(draw, nearest, (keys, means, labelled > 0))[1]
+    seeds = lax.scan(draw, nearest, (keys, means, weights > 0))[1]
     mine = jnp.argmin(lax.map(distance, seeds), axis=0)
-    return data.known + data.unlabelled[:, None] * jax.nn.one_hot(mine, len(means), dtype=dtype)
+    return data.labelled + data.unlabelled[:, None] * jax.nn.one_hot(mine, len(means), dtype=dtype)

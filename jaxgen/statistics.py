@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from jaxgen.culprits import known
+from jaxgen.tracing import primal
 
 if TYPE_CHECKING:
     from typing import Self
@@ -46,7 +46,7 @@ S = TypeVar("S", bound=Statistics)
 
 def raise_for_nan(statistics: Statistics) -> None:
     """Raise for concrete statistics of a batch that was bad."""
-    if np.isnan(known(statistics.class_weight).exact()).any():
+    if np.isnan(primal(statistics.class_weight).exact()).any():
         raise ValueError(
             "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
             "summarised under a trace. Call statistics(x, y) outside jit to learn which."

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from jaxgen import domains
 from jaxgen.conditional import drawn
 from jaxgen.density import table_shape
 from jaxgen.gaussian import Gaussian, WhitenedGaussian
-from jaxgen.numerics import inverse_factor
+from jaxgen.matrices import inverse_factor
+from jaxgen.numerics import LOG_2PI
 from jaxgen.rising import log_rising
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
-
-_HALF_LOG_2PI = float(np.log(2 * np.pi) / 2)
 
 
 class StudentT(NamedTuple):
@@ -198,7 +196,7 @@ class DiagonalStudentT(NamedTuple):
 
     def _sum_of_terms(self, x: Float[Array, "n d"], observed: Array | None) -> Float[Array, "n classes"]:
         half = self.degrees / 2
-        constant = log_rising(half, 0.5, half) - _HALF_LOG_2PI - jnp.log(self.scale)
+        constant = log_rising(half, 0.5, half) - 0.5 * LOG_2PI - jnp.log(self.scale)
 
         def one_class(parameters: tuple[Array, Array, Array, Array]) -> Array:
             mean, scale, half, constant = parameters
@@ -232,5 +230,5 @@ def _log_density(
 ) -> Float[Array, "n classes"]:
     """log t_ν of d dimensions, from squared distances and log √|Σ| without the spread."""
     half, width = (degrees / 2)[None], spread[None]
-    constant = log_rising(half, d / 2, half) - d * (_HALF_LOG_2PI + jnp.log(width)) - log_scale
+    constant = log_rising(half, d / 2, half) - d * (0.5 * LOG_2PI + jnp.log(width)) - log_scale
     return constant - (half + d / 2) * jnp.log1p(distance / (2 * half * width**2))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxgen import blocks, platform, shares
+from jaxgen import blocks, chunks, host_arrays, platform, threads
 from jaxgen.pytree import pytree
 from jaxgen.total import Total
 
@@ -79,47 +79,47 @@ def test_under_a_trace_both_platforms_are_compiled_and_an_eager_call_knows_its_o
 
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 100, 1001, 1024])
 @pytest.mark.parametrize("piece", [16, 2000])
-def test_shares_cover_every_row_once(monkeypatch, n, piece):
-    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
-    monkeypatch.setattr(shares, "_PIECE", piece)
+def test_chunks_cover_every_row_once(monkeypatch, n, piece):
+    monkeypatch.setattr(chunks, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(chunks, "_PIECE", piece)
     values = np.arange(float(n))[:, None]
     for x in (values, jnp.asarray(values), jax.device_put(values, jax.devices()[0])):
         rows = []
-        for share in shares.split(x, jnp.arange(n)):
-            np.testing.assert_array_equal(share.x[:, 0], share.labels)
-            np.testing.assert_array_equal(share.x, values[share.place])
-            assert getattr(share.x, "committed", None) == getattr(x, "committed", None)
-            rows += np.asarray(share.labels)[int(share.absent) :].tolist()
+        for chunk in chunks.split(x, jnp.arange(n)):
+            np.testing.assert_array_equal(chunk.x[:, 0], chunk.labels)
+            np.testing.assert_array_equal(chunk.x, values[chunk.place])
+            assert getattr(chunk.x, "committed", None) == getattr(x, "committed", None)
+            rows += np.asarray(chunk.labels)[int(chunk.skip) :].tolist()
         assert rows == list(range(n))
-        assert len({share.x.shape for share in shares.split(x)}) == 1
+        assert len({chunk.x.shape for chunk in chunks.split(x)}) == 1
 
 
-def test_shares_of_an_array_of_jax_are_not_copied(monkeypatch):
-    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
-    monkeypatch.setattr(shares, "cores", lambda: 3)
+def test_chunks_of_an_array_of_jax_are_not_copied(monkeypatch):
+    monkeypatch.setattr(chunks, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
     x = jnp.zeros((1003, 7), jnp.float32)
-    for share in shares.split(x):
-        assert share.x.unsafe_buffer_pointer() == x.unsafe_buffer_pointer() + share.place.start * 28
+    for chunk in chunks.split(x):
+        assert chunk.x.unsafe_buffer_pointer() == x.unsafe_buffer_pointer() + chunk.place.start * 28
 
 
 def behind_boundary(x, offset):
     """A copy of x that begins so many bytes behind a boundary."""
-    buffer = shares.aligned(x.nbytes + offset, np.uint8)
+    buffer = host_arrays.aligned(x.nbytes + offset, np.uint8)
     copy = buffer[offset:].view(x.dtype).reshape(x.shape)
     copy[...] = x
     return copy
 
 
 @pytest.mark.parametrize("offset", [0, 4, 16, 48])
-def test_shares_of_an_array_of_numpy_are_read_where_they_lie(monkeypatch, offset):
-    monkeypatch.setattr(shares, "_FEWEST_ELEMENTS", 1)
-    monkeypatch.setattr(shares, "_PIECE", 4000)
+def test_chunks_of_an_array_of_numpy_are_read_where_they_lie(monkeypatch, offset):
+    monkeypatch.setattr(chunks, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(chunks, "_PIECE", 4000)
     values = np.arange(1003 * 5, dtype=np.float32).reshape(1003, 5)
     x, covered = behind_boundary(values, offset), []
-    for number, share in enumerate(shares.split(x)):
-        assert np.shares_memory(share.x, x)
-        assert share.x.ctypes.data % shares.BOUNDARY == 0 or number == 0
-        covered += share.x[int(share.absent) :, 0].tolist()
+    for number, chunk in enumerate(chunks.split(x)):
+        assert np.shares_memory(chunk.x, x)
+        assert chunk.x.ctypes.data % host_arrays.BOUNDARY == 0 or number == 0
+        covered += chunk.x[int(chunk.skip) :, 0].tolist()
     np.testing.assert_array_equal(covered, values[:, 0])
 
 
@@ -140,49 +140,49 @@ def test_scores_of_many_rows_equal_those_of_few(shared):
 
 
 def test_a_caller_works_beside_the_threads_of_the_pool(monkeypatch):
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     together = threading.Barrier(2, timeout=60)
 
     def who(item):
         together.wait()
         return item, threading.get_ident()
 
-    results = shares.over(who, range(6))
+    results = threads.over(who, range(6))
     assert [item for item, _ in results] == list(range(6))
     workers = {worker for _, worker in results}
     assert len(workers) == 2
     assert threading.get_ident() in workers
 
 
-def test_what_a_context_manager_changed_holds_for_every_share(monkeypatch):
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+def test_what_a_context_manager_changed_holds_for_every_thread(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: 2)
 
     def kind(value):
         time.sleep(0.01)  # so long that a thread of the pool, if it took any, would take some
         return jnp.asarray(value).dtype
 
     with jax.enable_x64(False):
-        kinds = shares.over(kind, np.arange(20.0))
+        kinds = threads.over(kind, np.arange(20.0))
     assert set(kinds) == {np.dtype(np.float32)}
 
 
-def test_the_error_of_a_share_reaches_the_caller_and_ends_the_work(monkeypatch):
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+def test_the_error_of_an_item_reaches_the_caller_and_ends_the_work(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     done = []
 
     def fail_at_three(item):
         if item == 3:
-            raise ValueError("share 3")
+            raise ValueError("item 3")
         time.sleep(0.001)
         done.append(item)
 
-    with pytest.raises(ValueError, match="share 3"):
-        shares.over(fail_at_three, range(1_000))
+    with pytest.raises(ValueError, match="item 3"):
+        threads.over(fail_at_three, range(1_000))
     assert len(done) < 999
 
 
 def test_an_interrupt_of_the_caller_is_not_kept_for_later(monkeypatch):
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     caller, begun, done = threading.get_ident(), threading.Event(), []
 
     def interrupted(item):
@@ -195,12 +195,12 @@ def test_an_interrupt_of_the_caller_is_not_kept_for_later(monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        shares.over(interrupted, range(100))
+        threads.over(interrupted, range(100))
     assert len(done) == 1
 
 
 def test_results_are_not_kept_once_they_are_taken(monkeypatch):
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     alive = weakref.WeakSet()
 
     class Result:
@@ -211,7 +211,7 @@ def test_results_are_not_kept_once_they_are_taken(monkeypatch):
             return self
 
     most = 0
-    for _ in shares.run(lambda *_: Result(), [shares.Share(None, None, None, slice(0))] * 100):
+    for _ in chunks.run(lambda *_: Result(), [chunks.Chunk(None, None, None, slice(0))] * 100):
         time.sleep(0.001)
         most = len(alive)
     assert most <= 2

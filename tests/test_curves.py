@@ -12,7 +12,7 @@ from sklearn.naive_bayes import BernoulliNB
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import curves, tables
+from benchmarks import curves, tables, uncertainty
 from benchmarks.splits import Model, Programs, Splits, Task
 
 RNG = np.random.default_rng(0)
@@ -100,19 +100,53 @@ def test_splits_are_nested_samples_and_never_test_what_they_train_on():
     assert len({tuple(order) for order in splits.orders}) == 20
 
 
-def test_significance_is_paired_by_rows():
-    splits = Splits.of(40, 30, seed=0)
-    wrong = RNG.random((30, splits.held_out)) < 0.3
-    rows = curves.by_row(wrong, splits)
-    for row in (0, 17):
-        at = splits.orders[:, : splits.held_out] == row
-        assert rows[row] == pytest.approx(wrong[at].mean())
-    differences = rows - 0.25
-    assert curves.p_value(differences) == scipy.stats.ttest_1samp(differences, 0).pvalue
-    assert curves.p_value(np.zeros(5)) == 1
-    assert curves.winner(np.array([-1.0, -2.0]), 0.01) == "generative"
-    assert curves.winner(np.array([1.0, 2.0]), 0.01) == "discriminative"
-    assert curves.winner(np.array([1.0, 2.0]), 0.06) is None
+@pytest.mark.parametrize(("m", "noise"), [(6, 0.0), (28, 0.0), (28, 0.05)])
+def test_a_row_counts_where_it_is_tested_and_where_it_is_trained_on(m, noise):
+    """Of errors that rows make up by themselves, the variance over tables of such rows is known."""
+    rng, n = np.random.default_rng(m), 40
+    splits = Splits.of(n, 20_000, seed=0)
+    a, b = rng.normal(size=n) / m, rng.normal(size=n)
+    a, b = a - a.mean(), b - b.mean()
+    sample = splits.orders[:, splits.held_out : splits.held_out + m]
+    errors = 0.3 + a[sample].sum(axis=1)[:, None] + b[splits.orders[:, : splits.held_out]]
+    errors += noise * rng.normal(size=(len(errors), 1))
+    known = np.sqrt(np.sum((b + m * a) ** 2)) / n
+    assert uncertainty.standard_error(errors, splits, m) == pytest.approx(known, rel=0.03)
+
+
+def test_tables_without_a_difference_seldom_have_a_winner():
+    """Two nearest means on features that say as much, which are refitted to 200 tables: about 5 % at each size."""
+    rng, n = np.random.default_rng(0), 60
+    p_values = {3: [], 30: []}
+    for seed in range(200):
+        y = rng.permutation(np.arange(n) % 2)
+        x = rng.normal(size=(n, 2)) + y[:, None]
+        splits = Splits.of(n, 100, seed)
+        tested = splits.orders[:, : splits.held_out]
+        for m, found in p_values.items():
+            sample = splits.orders[:, splits.held_out : splits.held_out + m]
+            ones = y[sample][:, :, None]
+            counts = np.maximum(ones.sum(axis=1), 1), np.maximum((1 - ones).sum(axis=1), 1)
+            means = [(x[sample] * part).sum(axis=1) / c for part, c in zip((ones, 1 - ones), counts, strict=True)]
+            nearer = np.abs(x[tested] - means[0][:, None]) < np.abs(x[tested] - means[1][:, None])
+            wrong = nearer != y[tested][:, :, None]
+            difference = wrong[:, :, 0].astype(float) - wrong[:, :, 1]
+            error = uncertainty.standard_error(difference, splits, m)
+            found.append(uncertainty.p_value(difference.mean(), error, n))
+    for found in p_values.values():
+        assert np.mean(np.array(found) < 0.05) < 0.1
+
+
+def test_who_wins():
+    sample = np.array([0.1, 0.4, 0.3, -0.2, 0.5])
+    error = sample.std(ddof=1) / np.sqrt(5)
+    assert uncertainty.p_value(sample.mean(), error, 5) == pytest.approx(scipy.stats.ttest_1samp(sample, 0).pvalue)
+    interval = scipy.stats.ttest_1samp(sample, 0).confidence_interval()
+    assert uncertainty.half_width(error, 5) == pytest.approx((interval.high - interval.low) / 2)
+    assert uncertainty.p_value(0.0, 0.0, 5) == 1
+    assert curves.winner(-1.5, 0.01) == "generative"
+    assert curves.winner(1.5, 0.01) == "discriminative"
+    assert curves.winner(1.5, 0.06) is None
 
 
 def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
@@ -120,6 +154,7 @@ def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
     assert curves.crossing([10, 100, 1000], [-0.1, 0.1, 0.2]) == pytest.approx(10**1.5)
     assert curves.crossing([10, 100], [0.1, 0.2]) is None
     assert curves.crossing([10, 100], [0.1, -0.2]) is None
+    assert curves.crossing([10, 100, 1000], [-0.1, 0.1, -0.2]) is None
 
 
 def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
@@ -157,9 +192,61 @@ def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
         assert (tmp_path / "out" / picture).stat().st_size > 10_000
 
 
+def saved(tmp_path, text, name="data.csv"):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_what_a_csv_may_hold(tmp_path):
+    y = ["None" if i % 2 else "NA" for i in range(60)]
+    rows = [f"{label};{i % 7},5;{'x' if i % 4 == 1 else ''};{0 if i % 10 else i}" for i, label in enumerate(y)]
+    data = tables.from_csv(saved(tmp_path, "\ufeffclass;size;mark;rare\n" + "\n".join(rows)), "class")
+    assert data.num_classes == 2  # names of classes, not gaps
+    assert data.kind == "discrete"
+    assert data.x.shape == (60, 4 + 1 + 1)  # quarters, a mark or none, nothing or something
+    gaps = "\n".join(f"{label},{i if i % 3 else 'NA'},1" for i, label in enumerate(y))
+    data = tables.from_csv(saved(tmp_path, "class,size,same\n" + gaps + "\n,7,1"), "class")
+    assert (data.kind, data.x.shape) == ("continuous", (60, 1))
+    assert data.left() == "data: left out 1 rows without a target, columns of one value: same."
+
+
+def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
+    rng, text = np.random.default_rng(0), "x,easy,hard\n"
+    for i in range(40):
+        text += f"{i % 2 + 0.1 * rng.normal()},{i % 2},{rng.integers(2)}\n"
+    path = saved(tmp_path, text)
+    arguments = ["--pair", "--csv", path, "--target", "easy", "--csv", path, "--target", "hard"]
+    arguments = ["benchmarks", "curves", *arguments, "--splits", "6", "--out", tmp_path]
+    monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
+    monkeypatch.setattr(curves, "SIZES", 2)
+    assert command.main() == 0
+    easy, hard = json.loads((tmp_path / "curves.json").read_text())["tables"]
+    assert (easy["name"], hard["name"]) == ("data, easy", "data, hard")
+    assert easy["models"][0]["error"][-1] < 0.1 < hard["models"][0]["error"][-1]
+    assert len(list(tmp_path.glob("curves-*.png"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "cannot read"),
+        ("x,y,y\n" + "1,0,0\n2,1,1\n" * 20, "two columns named 'y'"),
+        ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),
+        ("x,y\n" + "inf,0\n2,1\n" * 20, "column 'x' holds infinity"),
+        ("x,y\n" + "1e300,0\n2,1\n" * 20, "column 'x' cannot be standardised"),
+        ("x,y\n" + "1,0\n1,1\n" * 20, "no feature has two values"),
+    ],
+)
+def test_a_csv_of_no_use_says_why(tmp_path, text, message):
+    with pytest.raises(tables.InputError, match=message):
+        tables.from_csv(saved(tmp_path, text), "y")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--out", "{csv}/x"], "cannot be written: "),
         (["--csv", "none.csv", "--target", "y"], "cannot read none.csv: No such file"),
         (["--csv", "{csv}", "--target", "z"], "has no column 'z'; it has 'x', 'y', 'name'"),
         (["--csv", "{csv}", "--target", "name"], "must have 2 to 50 classes; 'name' has 60 values"),

@@ -182,3 +182,23 @@ def test_an_absence_that_was_never_seen_has_the_derivative_of_its_weight():
     np.testing.assert_allclose(slope[2], -1 / (2 + 2))  # of log (N_kj + 1)/(N_k + 2)
     soft = jax.grad(lambda r: jg.log_likelihood(jg.fit(jg.BernoulliNB(), x, r), x[:1])[0, 0])
     np.testing.assert_allclose(soft(jnp.eye(2)[y].at[2, 0].set(0))[2, 0], -1 / (2 + 2))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_many_features_leave_the_posterior_its_digits(sparse):
+    """What documents without a word score differs by little between classes, and is large in each."""
+    rng, d = np.random.default_rng(0), 100_000
+    rate = 10 * np.exp(0.003 * rng.normal(size=(3, d)))
+    x = rng.poisson(10.0, size=(2, d)).astype(np.float32)
+    presence = 1 / (1 + np.exp(-1 - 0.01 * rng.normal(size=(3, d))))
+    bits = (rng.random((2, d)) < 0.7).astype(np.float32)
+    rows = scipy.sparse.csr_array if sparse else np.asarray
+    float32 = lambda table: jnp.asarray(table.astype(np.float32))  # noqa: E731
+    poisson = jg.Poisson(float32(np.log(rate)))
+    bernoulli = jg.Bernoulli(float32(np.log(presence)), float32(np.log1p(-presence)))
+    log_rate, p, q = (np.asarray(t, float) for t in (poisson.log_rate, bernoulli.log_present, bernoulli.log_absent))
+    of_poisson = x.astype(float) @ (log_rate - log_rate[:1]).T - (np.exp(log_rate) - np.exp(log_rate[:1])).sum(1)
+    of_bernoulli = bits.astype(float) @ (p - p[:1]).T + (1 - bits.astype(float)) @ (q - q[:1]).T
+    for density, points, exact in ((poisson, x, of_poisson), (bernoulli, bits, of_bernoulli)):
+        found = np.asarray(jg.log_posterior(jg.Classifier(jnp.zeros(3, jnp.float32), density), rows(points)), float)
+        np.testing.assert_allclose(found - found[:, :1], exact, atol=5e-3)

@@ -10,6 +10,7 @@ from jax.experimental import sparse
 from registry import CASES
 
 import jaxgen as jg
+from jaxgen import preparing
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 0, 1, 0, 1])
@@ -70,7 +71,8 @@ BAD_FITS = {
     "too many steps": (
         jg.LogisticRegression(max_steps=2**31), X, Y, {}, ValueError, r"at most 2147483647.*found 2147483648"),
     "optimizer by name": (jg.LogisticRegression(optimizer="adam"), X, Y, {}, TypeError, r"optax gradient transform"),
-    "NaN to logistic": (jg.LogisticRegression(), SPOILT, Y, {}, ValueError, r"found nan at row 2, column 1"),
+    "NaN to logistic": (
+        jg.LogisticRegression(), SPOILT, Y, {}, ValueError, r"found nan at row 2, column 1.* Impute missing ones"),
     "logistic without weight": (
         jg.LogisticRegression(), X, Y, {"sample_weight": 0 * Y}, ValueError, r"weights of all rows are zero"),
     "logistic label": (jg.LogisticRegression(), X, Y - 1, {}, ValueError, r"y must hold labels in"),
@@ -463,3 +465,39 @@ def test_a_padded_row_may_hold_any_label():
 def test_lists_and_boolean_labels_are_welcome():
     c = jg.fit(jg.GaussianNB(), X.tolist(), (Y == 1).tolist())
     np.testing.assert_allclose(c.density.mean, jg.fit(jg.GaussianNB(), X, Y).density.mean)
+
+
+@pytest.mark.parametrize("order", [">f4", ">f8", ">i2", ">i4", ">i8"])
+def test_arrays_of_the_other_byte_order_are_read_in_it(order):
+    x, y = np.array([[3.0, 1, 0], [2, 0, 0], [0, 0, 4], [1, 0, 5]]), np.array([1, 1, 0, 0])
+    label = y.astype(order) if order[1] == "i" else y
+    weight = np.array([1.0, 2.0, 1.0, 3.0])
+    for estimator in (jg.MultinomialNB(), jg.GaussianNB(), jg.LogisticRegression()):
+        expected = jg.fit(estimator, x, y, sample_weight=weight)
+        found = jg.fit(estimator, x.astype(order), label, sample_weight=weight.astype(order))
+        for verb in (jg.log_posterior, jg.predict):
+            np.testing.assert_allclose(verb(found, x.astype(order)), verb(expected, x), rtol=1e-4, atol=1e-4)
+    with pytest.raises(TypeError, match=r"MultinomialNB.alpha must be in the byte order of this machine; found >f4"):
+        jg.fit(jg.MultinomialNB(alpha=np.ones(3, ">f4")), x, y)
+
+
+def test_a_classifier_is_kept_for_the_thread_that_asked(monkeypatch):
+    """Another thread may put its own there between a look at what is kept and its use."""
+    x = jnp.array([[3.0, 1.0, 0.0]])
+    mine, theirs = (
+        jg.Classifier(jnp.zeros(2), jg.Multinomial(jnp.log(jnp.array(t))))
+        for t in ([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], [[0.8, 0.1, 0.1], [0.1, 0.1, 0.8]])
+    )
+    expected = jg.log_posterior(mine, x)
+    jg.log_posterior(theirs, x)
+    kept_of_theirs = preparing._prepared
+    jg.log_posterior(mine, x)
+    is_of = preparing._Kept.is_of
+
+    def interrupted(self, of, leaves):
+        found = is_of(self, of, leaves)
+        preparing._prepared = kept_of_theirs
+        return found
+
+    monkeypatch.setattr(preparing._Kept, "is_of", interrupted)
+    np.testing.assert_array_equal(jg.log_posterior(mine, x), expected)

@@ -240,7 +240,7 @@ def test_likelihood_and_prior_together_are_stationary_at_the_estimate(case):
     def loss(parameters):
         prior, density = jax.nn.log_softmax(parameters[0]), case.unconstrained(parameters[1])
         joint = jg.log_joint(jg.Classifier(prior, density), x)[jnp.arange(len(y)), y]
-        return (jnp.sum(joint) + estimator.log_prior(density) + 0.5 * jnp.sum(prior)) / len(y)
+        return (jnp.sum(joint) + estimator.log_parameter_prior(density) + 0.5 * jnp.sum(prior)) / len(y)
 
     gradient = jax.grad(loss)((c.log_prior, c.density))
     for leaf in jax.tree.leaves(gradient):
@@ -274,6 +274,23 @@ def test_gradients_through_fit_and_scores(case):
     # Second derivatives where the arithmetic differs.
     order = 2 if case.name in ("LDA", "QDA", "GaussianNB") else 1
     check_grads(function, arguments, order=order, modes=("fwd",), rtol=1e-4, atol=1e-4)
+
+
+@each_case
+def test_the_derivative_of_a_stack_is_a_stack_of_derivatives(case):
+    """Of statistics that merge, are taken away and scaled."""
+    x, y = case.data(n=20)
+    weights = jnp.asarray(np.random.default_rng(8).uniform(0.5, 2.0, size=(2, 20)))
+    other = case.estimator.statistics(x, y, num_classes=K)
+
+    def loss(weight):
+        mine = case.estimator.statistics(x, y, num_classes=K, sample_weight=weight)
+        both = jg.scale(jg.subtract(jg.merge(mine, other), other), jnp.sum(weight))
+        return jnp.sum(jnp.sin(jg.log_joint(jg.estimate(case.estimator, both), x[:3])))
+
+    stacked = jax.jit(jax.grad(lambda weights: jnp.sum(jax.vmap(loss)(weights))))(weights)
+    one = jax.jit(jax.grad(loss))
+    close(stacked, jnp.stack([one(weight) for weight in weights]), 1e-8)
 
 
 @each_case

@@ -197,6 +197,27 @@ def test_lasso_is_optimal_where_coordinate_descent_alone_creeps(data):
     np.testing.assert_allclose(distance_from_optimum(x, target, line, l1), 0.0, atol=1e-10)
 
 
+@pytest.mark.parametrize("ratio", [1e-3, 1e-4, 1e-5])
+def test_lasso_in_float32_is_at_the_optimum_or_says_that_it_is_not(ratio):
+    rng = np.random.default_rng(1)
+    x = np.repeat(rng.normal(size=(100, 20)), 2, axis=1) + 1e-3 * rng.normal(size=(100, 40))
+    target = x @ (rng.normal(size=40) * (rng.random(40) < 0.2)) + rng.normal(size=100)
+    x, target = x.astype(np.float32), target.astype(np.float32)
+    exact_x, exact_target = x.astype(float), target.astype(float)
+    l1 = ratio * np.abs((exact_x - exact_x.mean(0)).T @ (exact_target - exact_target.mean())).max() / 100
+
+    def objective(weights):
+        error = exact_target - exact_x @ np.asarray(weights, float)
+        return error.var() / 2 + l1 * np.abs(np.asarray(weights, float)).sum()
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = objective(lr.lasso(x, target, l1).weights)
+        least = objective(lr.lasso(exact_x, exact_target, l1).weights)
+    assert found - least <= 2e-6 * target.var() or any("did not converge" in str(w.message) for w in said)
+    assert found - least <= 1e-4 * target.var()
+
+
 def test_steps_descend_where_rounding_has_left_a_negative_eigenvalue():
     gram, v = np.array([[1, 1 + 2.0**-52], [1 + 2.0**-52, 1]]), np.array([1.0, -1])
     assert v @ gram @ v < 0 < v @ np.asarray(jax.jit(solve_active)(gram, np.ones(2), v))

@@ -218,6 +218,20 @@ def test_a_start_near_the_optimum_saves_steps_and_changes_nothing_else():
     assert jg.train(jg.LogisticRegression(), x, y, start=cold)[1].steps <= 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_start_far_from_the_optimum_ends_there_too(dtype):
+    """Where every probability is 0 or 1 there is hardly a curvature to go by."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(30, 2)).astype(dtype)
+    y = (x[:, 0] > 0).astype(int)
+    optimum = jg.fit(jg.LogisticRegression(), x, y)
+    for size in (30, 300, 1_000):
+        start = jg.LinearClassifier(np.array([[-size, size]] * 2, dtype), np.zeros(2, dtype))
+        c, report = jg.train(jg.LogisticRegression(), x, y, start=start)
+        assert report.converged
+        np.testing.assert_allclose(c.weights, optimum.weights, atol=1e-4)
+
+
 def test_a_start_that_does_not_fit_is_refused():
     x, y = overlapping()
     lda = jg.fit(jg.LDA(), x, y)

@@ -136,6 +136,17 @@ def test_bins_of_the_reliability_diagram(weight):
         close((np.asarray(diagram.accuracy)[present], np.asarray(diagram.confidence)[present]), theirs)
 
 
+def test_many_classes_take_no_table_of_pairs():
+    rng, many = np.random.default_rng(0), 100_000
+    y = rng.integers(0, many, 500)
+    predicted = np.where(rng.random(500) < 0.5, y, rng.integers(0, many, 500))
+    for ours, theirs in ((metrics.f1, oracle.f1_score), (metrics.precision, oracle.precision_score)):
+        expected = theirs(y, predicted, labels=np.arange(many), average="macro", zero_division=0)
+        close(ours(y, predicted, num_classes=many, average="macro"), expected)
+    with pytest.raises(ValueError, match=r"num_classes must be at most 46340 for a confusion matrix.* found 100000"):
+        metrics.confusion_matrix(y, predicted, num_classes=many)
+
+
 def test_what_was_called_impossible():
     log_posterior = np.array([[0.0, -np.inf], [np.log(0.25), np.log(0.75)]])
     log_loss, brier = (

@@ -44,6 +44,16 @@ def test_many_epochs_come_close_to_the_optimum(classes):
     assert abs(unfitted).max() > 0.4  # so the bound says something
 
 
+def test_a_first_batch_of_one_row_is_a_unit_too():
+    x, y = data()
+    x = 1_000 * x  # far from any unit that could be guessed
+    optimum = jg.fit(jg.LogisticRegression(l2=5.0), x, y)
+    estimator = jg.LogisticRegression(l2=5.0, optimizer=falling(2_001))
+    batches = [(x[:1], y[:1]), *[(x, y)] * 2_000]
+    c, _ = jg.train_batches(estimator, batches, num_classes=3, num_rows=len(y))
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), np.exp(jg.log_posterior(optimum, x)), atol=0.02)
+
+
 def test_whole_batches_take_the_steps_of_a_plain_loop():
     """Three steps of gradient descent, by NumPy in the coordinates that are promised."""
     x, y = data(n=40, classes=2)

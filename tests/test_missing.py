@@ -461,3 +461,49 @@ def test_what_is_refused_and_why(call, error, message):
     x, _, observed = partly(case, n=6)
     with pytest.raises(error, match=message):
         call(c, x, observed)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.LDA(), jg.QDA(ridge=0.1), jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,))))],
+    ids=["LDA", "QDA", "mixed"],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_missing_of_a_constant_feature_is_that_constant(estimator, dtype):
+    """Its variance, filled in and taken for its unit, would fall for ever."""
+    rng, y = np.random.default_rng(0), np.arange(40) % 2
+    x = np.stack([rng.normal(size=40) + y, np.full(40, 7.0), rng.poisson(3.0, 40)], axis=1).astype(dtype)
+    observed = np.ones(x.shape, bool)
+    observed[:6, 1] = False
+    c = fit(estimator, np.where(observed, x, np.nan), y, observed=observed)
+    chex.assert_trees_all_close(c, fit(estimator, x, y), rtol=1e-5)
+
+
+def test_a_feature_that_a_class_never_shows_is_refused_where_its_variance_would_grow_for_ever():
+    rng = np.random.default_rng(0)
+    y = np.r_[np.arange(40) % 2, 2, 2]
+    x = rng.normal(size=(42, 2))
+    observed = np.ones(x.shape, bool)
+    observed[y == 2, 1] = False
+    for estimator in (jg.QDA(ridge=0.1), jg.MixedNB(((jg.QDA(), (0, 1)),))):
+        with pytest.raises(ValueError, match="no row of class 2 shows feature 1, so that nothing is known"):
+            fit(estimator, x, y, observed=observed)
+    for estimator in (jg.LDA(), jg.GaussianNB(), jg.QDA(prior=jg.NormalInverseWishart())):
+        assert np.isfinite(fit(estimator, x, y, observed=observed).density.mean).all()
+    assert np.isfinite(fit(jg.QDA(), x, y, num_classes=4, observed=observed | (y == 2)[:, None]).density.mean).all()
+
+
+def test_what_fills_in_is_of_the_same_columns():
+    rng, y = np.random.default_rng(0), np.arange(30) % 2
+    x = rng.normal(size=(30, 3)) + y[:, None]
+    observed = rng.random(x.shape) < 0.9
+    first, second = (jg.MixedNB(((jg.QDA(), a), (jg.QDA(), b))) for a, b in [((0, 1), (2,)), ((2,), (0, 1))])
+    given = jg.fit(second, x, y)
+    with pytest.raises(TypeError, match=r"on columns \(\(0, 1\), \(2,\)\); found columns \(\(2,\), \(0, 1\)\)"):
+        first.statistics(x, y, observed=observed, given=given)
+    with pytest.raises(TypeError, match=r"on columns .* found columns"):
+        jg.fit_em(first, x, y, observed=observed, start=given)
+    with pytest.raises(TypeError, match=r"on columns .* found Gaussian"):
+        first.statistics(x, y, observed=observed, given=jg.fit(jg.QDA(), x, y))
+    with pytest.raises(TypeError, match="given must be a Gaussian classifier; found Poisson"):
+        jg.QDA().statistics(x, y, observed=observed, given=jg.fit(jg.PoissonNB(), np.abs(x), y))

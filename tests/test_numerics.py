@@ -6,15 +6,8 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxgen.numerics import (
-    cholesky_of_many,
-    cholesky_or_nan,
-    inverse_factor,
-    safe_divide,
-    safe_log,
-    shortcut,
-    working_dtype,
-)
+from jaxgen.matrices import cholesky_of_many, cholesky_or_nan, inverse_factor
+from jaxgen.numerics import safe_divide, safe_log, shortcut, working_dtype
 from jaxgen.total import Total, all_leaves
 
 

@@ -1,7 +1,13 @@
 """The README keeps its word: its Python blocks run, in order, as one script, and print what their comments say."""
 
 import re
+import sys
 from pathlib import Path
+
+import pytest
+from registry import CASES
+
+import jaxgen as jg
 
 README = Path(__file__).parent.parent / "README.md"
 PACKAGE = README.parent / "jaxgen"
@@ -39,3 +45,29 @@ def test_imports_run_downwards_in_the_picture():
         for names in re.findall(r"^from jaxgen import (.*)$", source, re.MULTILINE):
             imported |= {name.split(" as ")[0] for name in names.split(", ")}
         assert imported <= set(order[:i]), module
+
+
+def test_public_names_are_those_of_the_stub_and_none_is_a_room():
+    stub = (PACKAGE / "__init__.pyi").read_text(encoding="utf-8")
+    of_stub = dict(
+        reversed(pair) for pair in re.findall(r"^from jaxgen\.(\w+) import (\w+) as \2$", stub, re.MULTILINE)
+    )
+    modules = re.findall(r"^from jaxgen import (\w+) as \1$", stub, re.MULTILINE)
+    assert sorted(jg.__all__) == sorted([*of_stub, *modules])
+    for name, room in of_stub.items():
+        assert getattr(jg, name) is getattr(sys.modules[f"jaxgen.{room}"], name)
+        assert not (PACKAGE / f"{name}.py").exists()  # loading it would take the name
+    with pytest.raises(AttributeError, match="has no attribute 'predikt'"):
+        _ = jg.predikt
+
+
+def test_no_family_takes_more_than_250_lines():
+    """Its density, its estimator, and their bases that are rooms of their own."""
+    families = {base for case in CASES for base in type(case.estimator).__mro__}
+    densities = [getattr(jg, name) for name in jg.__all__ if hasattr(getattr(jg, name), "log_likelihood")]
+    families |= {base for density in densities if isinstance(density, type) for base in density.__mro__}
+    rooms = {cls.__module__ for cls in families if cls.__module__.startswith("jaxgen.")}
+    rooms -= {"jaxgen.estimator"}  # the contract that is written once for all
+    assert len(rooms) > 10
+    lengths = {room: len(Path(sys.modules[room].__file__).read_text(encoding="utf-8").splitlines()) for room in rooms}
+    assert {room: length for room, length in lengths.items() if length > 250} == {}

@@ -107,13 +107,13 @@ def test_something_must_be_left_to_fit_to(estimator):
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
-    few, calls, statistics_of = np.array([0] * 50 + [1] * 10), [], jg.GDA.statistics_of
+    few, calls, summarise_checked = np.array([0] * 50 + [1] * 10), [], jg.GDA.summarise_checked
 
     def spy(self, rows, labels, **keywords):
         calls.append(np.bincount(labels.index, minlength=2).tolist())
-        return statistics_of(self, rows, labels, **keywords)
+        return summarise_checked(self, rows, labels, **keywords)
 
-    monkeypatch.setattr(jg.GDA, "statistics_of", spy)
+    monkeypatch.setattr(jg.GDA, "summarise_checked", spy)
     jg.cross_validate(jg.GaussianNB(), X[:60], few, folds=5)
     assert calls == [[10, 2]] * 5
 

@@ -137,3 +137,15 @@ def test_what_is_refused_and_why():
     ):
         with pytest.raises(error, match=message):
             jg.sample(key, *arguments, **keywords)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("rate", [9e4, 1e8, 1e12])
+def test_large_counts_have_their_mean_and_variance(rate, dtype):
+    c = jg.Classifier(jnp.zeros(1, dtype), jg.Poisson(jnp.log(jnp.full((1, 1), rate, dtype))))
+    x = np.asarray(jg.sample(jax.random.key(0), c, 20_000)[0], np.float64)
+    rate = float(jnp.exp(c.density.log_rate)[0, 0])
+    np.testing.assert_allclose(x.mean(), rate, atol=5 * np.sqrt(rate / 20_000))
+    if dtype == jnp.float64 or rate < 1e10:  # beyond, float32 knows no number beside the next
+        np.testing.assert_allclose(x.var() / rate, 1, atol=0.06)
+    assert (x == np.round(x)).all()

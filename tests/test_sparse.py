@@ -15,7 +15,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_sums, platform, shares
+from jaxgen import class_sums, platform, threads
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -228,7 +228,7 @@ def test_absent_rows_may_hold_anything():
 def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, in_pieces_of, monkeypatch):
     """Most rows are of most classes, but for one-hot responsibilities; whole numbers past 2^24, and fractions."""
     in_pieces_of(64)
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     responsibilities = labels if labels.ndim == 2 else np.eye(2)[labels]
     for scale in (1, 2**24 + 1, 0.1):
         x = COUNTS * scale
@@ -243,7 +243,7 @@ def test_rows_read_where_they_lie_are_summed_as_numpy_sums_them(labels, in_piece
 def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monkeypatch):
     """Every piece is below 2^24, what they add up to is not: the second limbs of all parts count."""
     in_pieces_of(8)
-    monkeypatch.setattr(shares, "cores", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     x = np.tile(np.float32([4e6, 1.0]), (64, 1))
     x[::5, 0] += 1
     counts = jg.PoissonNB().statistics(scipy.sparse.csr_array(x), labels)
@@ -482,3 +482,48 @@ print(jg.pad_rows(scipy.sparse.csr_array(np.array([[2**32 + 5, 1]]))).values[0, 
 """
     )
     assert printed == ["True"] * 3
+
+
+@pytest.mark.parametrize("columns", [2, 6])
+def test_long_rows_keep_their_digits(columns):
+    """The entries of a row are added one after the other."""
+    rng, d = np.random.default_rng(0), 100_000
+    log_theta = np.log(rng.dirichlet(np.full(d, 5.0), columns)).astype(np.float32)
+    x = rng.poisson(4.0, (2, d)).astype(np.float32)
+    c = jg.Classifier(jnp.zeros(columns, jnp.float32), jg.Multinomial(jnp.asarray(log_theta)))
+    exact = x.astype(float) @ (log_theta - log_theta[:1]).astype(float).T
+    found = np.asarray(jg.log_posterior(c, scipy.sparse.csr_array(x)), float)
+    np.testing.assert_allclose(found - found[:, :1], exact, atol=2e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ">f4", ">i4"])
+def test_entries_that_scipy_does_not_know_are_converted(dtype):
+    x = scipy.sparse.csr_array(np.array([[3.0, 1, 0], [2, 0, 0], [0, 0, 4], [1, 0, 5]], np.float32))
+    expected = jg.fit(jg.MultinomialNB(), x, np.array([1, 1, 0, 0]))
+    x.data = x.data.astype(dtype)
+    found = jg.fit(jg.MultinomialNB(), x, np.array([1, 1, 0, 0]))
+    np.testing.assert_allclose(found.density.log_probability, expected.density.log_probability, rtol=1e-6)
+    np.testing.assert_allclose(jg.log_posterior(found, x), jg.log_posterior(expected, x.astype(np.float32)), atol=1e-6)
+
+
+def test_narrow_duplicates_sum_alike_outside_of_jit_and_inside():
+    indices = jnp.array([[0, 0], [0, 0], [1, 1]])
+    estimator = jg.BernoulliNB(binarize=150)
+    for values in (np.array([100, 100, 100], np.int8), np.array([200, 100, 7], np.uint8)):
+        x = sparse.BCOO((jnp.asarray(values), indices), shape=(2, 2))
+        y = jnp.array([0, 1])
+        outside = estimator.statistics(x, y, num_classes=2).feature_sum.value
+        inside = jax.jit(lambda x: estimator.statistics(x, y, num_classes=2).feature_sum.value)(x)  # noqa: B023
+        np.testing.assert_array_equal(outside, inside)
+        assert outside[0, 0] == 1
+    x = sparse.BCOO((jnp.ones(3, bool), indices), shape=(2, 2))
+    of = lambda x: jg.MultinomialNB().statistics(x, y, num_classes=2).feature_sum.value  # noqa: E731
+    for sums in (of(x), jax.jit(of)(x)):
+        np.testing.assert_array_equal(sums, [[2, 0], [0, 1]])
+
+
+def test_places_of_jax_rows_are_checked_too():
+    for starts in ([0, 2, 1], [0, 1, 5]):
+        x = sparse.BCSR((jnp.ones(3), jnp.array([0, 1, 0]), jnp.array(starts)), shape=(2, 2))
+        with pytest.raises(ValueError, match=r"x.indptr must rise from 0 to at most the 3 entries"):
+            jg.fit(jg.MultinomialNB(), x, np.array([0, 1]))

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxgen import inputs
-from jaxgen.classify import Classifier, log_prior
+from jaxgen.classifier import Classifier, log_prior
 from jaxgen.conjugate import proper
-from jaxgen.culprits import known
 from jaxgen.statistics import raise_for_nan
 from jaxgen.total import holds_nan_or_infinity
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
@@ -56,7 +55,7 @@ def log_marginal_likelihood(estimator: Any, statistics: Statistics) -> Float[Arr
     """
     estimator = _checked(estimator, statistics)
     value = _evidence_program(estimator, statistics)
-    if not inputs.is_traced(value) and not np.isfinite(value):
+    if not is_traced(value) and not np.isfinite(value):
         _raise(estimator, statistics, "evidence")
     return value
 
@@ -90,7 +89,7 @@ def predictive(estimator: Any, statistics: Statistics) -> Classifier[Any]:
     """
     estimator = _checked(estimator, statistics)
     classifier, bad = _predictive_program(estimator, statistics)
-    if not inputs.is_traced(bad) and bad:
+    if not is_traced(bad) and bad:
         _raise(estimator, statistics, f"{type(classifier.density).__name__}")
     return classifier
 
@@ -104,7 +103,7 @@ def _checked(estimator: Any, statistics: Statistics) -> Any:
 def _raise(estimator: Any, statistics: Statistics, what: str) -> None:
     raise_for_nan(statistics)
     raise ValueError(
-        f"{known(estimator)} has no finite {what} for these statistics: they overflow, or a scale is lost in their "
+        f"{primal(estimator)} has no finite {what} for these statistics: they overflow, or a scale is lost in their "
         "rounding. Rescale the features, or compute in float64."
     )
 

@@ -1,0 +1,62 @@
+"""The public names, for type checkers: at run time `__init__.py` loads each with its room."""
+
+from jaxgen import linear_regression as linear_regression
+from jaxgen import metrics as metrics
+from jaxgen.bernoulli import Bernoulli as Bernoulli
+from jaxgen.bernoulli import BernoulliNB as BernoulliNB
+from jaxgen.categorical import Categorical as Categorical
+from jaxgen.categorical import CategoricalNB as CategoricalNB
+from jaxgen.classifier import Classifier as Classifier
+from jaxgen.classify import log_evidence as log_evidence
+from jaxgen.classify import log_joint as log_joint
+from jaxgen.classify import log_likelihood as log_likelihood
+from jaxgen.classify import log_posterior as log_posterior
+from jaxgen.classify import predict as predict
+from jaxgen.combining import merge as merge
+from jaxgen.combining import scale as scale
+from jaxgen.combining import subtract as subtract
+from jaxgen.compilation_cache import enable_compilation_cache as enable_compilation_cache
+from jaxgen.complement import ComplementNB as ComplementNB
+from jaxgen.compound import DirichletMultinomial as DirichletMultinomial
+from jaxgen.compound import NegativeBinomial as NegativeBinomial
+from jaxgen.conjugate import NormalInverseWishart as NormalInverseWishart
+from jaxgen.containers import pad_rows as pad_rows
+from jaxgen.diagonal import DiagonalGaussian as DiagonalGaussian
+from jaxgen.discriminant import GDA as GDA
+from jaxgen.em import EMReport as EMReport
+from jaxgen.estimator import GenerativeEstimator as GenerativeEstimator
+from jaxgen.fitting import estimate as estimate
+from jaxgen.fitting import fit as fit
+from jaxgen.gaussian import Gaussian as Gaussian
+from jaxgen.imputation import impute as impute
+from jaxgen.linear import LinearClassifier as LinearClassifier
+from jaxgen.linear import to_linear as to_linear
+from jaxgen.logistic import LogisticRegression as LogisticRegression
+from jaxgen.logistic import Report as Report
+from jaxgen.logistic import train as train
+from jaxgen.minibatches import train_batches as train_batches
+from jaxgen.mixed import Mixed as Mixed
+from jaxgen.mixed_naive_bayes import MixedNB as MixedNB
+from jaxgen.multinomial import Multinomial as Multinomial
+from jaxgen.multinomial import MultinomialNB as MultinomialNB
+from jaxgen.named_discriminants import LDA as LDA
+from jaxgen.named_discriminants import QDA as QDA
+from jaxgen.named_discriminants import GaussianNB as GaussianNB
+from jaxgen.outliers import mahalanobis as mahalanobis
+from jaxgen.outliers import relative_mahalanobis as relative_mahalanobis
+from jaxgen.poisson import Poisson as Poisson
+from jaxgen.poisson import PoissonNB as PoissonNB
+from jaxgen.posterior_predictive import log_marginal_likelihood as log_marginal_likelihood
+from jaxgen.posterior_predictive import predictive as predictive
+from jaxgen.replicates import bootstrap as bootstrap
+from jaxgen.resampling import CrossValidation as CrossValidation
+from jaxgen.resampling import cross_validate as cross_validate
+from jaxgen.sampling import sample as sample
+from jaxgen.shrinkage import ledoit_wolf as ledoit_wolf
+from jaxgen.student import DiagonalStudentT as DiagonalStudentT
+from jaxgen.student import StudentT as StudentT
+from jaxgen.unlabelled import fit_em as fit_em
+from jaxgen.unlabelled import train_em as train_em
+
+__all__: list[str]
+__version__: str

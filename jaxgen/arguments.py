@@ -1,0 +1,144 @@
+"""Arguments that stand alone: an array of numbers, a number, an integer, a key, the hyperparameters of an estimator."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen.culprits import position
+from jaxgen.tracing import is_traced, primal
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from jax import Array
+
+    AnyArray: TypeAlias = Array | np.ndarray
+
+
+def as_array(name: str, value: Any) -> AnyArray:
+    """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} must not be a masked array, whose mask would be lost. Give {name}.data and observed=~{name}.mask."
+        )
+    try:
+        array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be a rectangular array; found {type(value).__name__}: {error}") from None
+    real = jnp.issubdtype(array.dtype, jnp.number) and not jnp.issubdtype(array.dtype, jnp.complexfloating)
+    if not (real or array.dtype == bool) or array.dtype.itemsize > 8:
+        raise TypeError(
+            f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
+            "Encode strings and categories as numbers, split complex numbers into two features, and convert other "
+            "containers (a sparse matrix: .toarray()) to a dense array."
+        )
+    # JAX takes the bytes of the other order as they are.
+    return array if array.dtype.isnative else np.asarray(array).astype(array.dtype.newbyteorder("="))
+
+
+def as_numbers(name: str, value: Any) -> AnyArray:
+    """`value` as an array of features or weights; 64-bit integers that JAX would wrap into 32 bits become floats."""
+    array = as_array(name, value)
+    wraps = isinstance(array, np.ndarray) and array.dtype.kind in "iu" and array.dtype.itemsize == 8
+    return array.astype(np.float32) if wraps and not jax.config.read("jax_enable_x64") else array
+
+
+def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 - 1) -> int:
+    """The value as a Python integer; an error for what is none, or out of range: a compiled counter goes to 2³¹ − 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a Python integer, static under jit; found {value!r}.")
+    if not least <= value <= most:
+        limit = f"at least {least}" if value < least else f"at most {most}"
+        raise ValueError(f"{name} must be {limit}; found {value}.")
+    return int(value)
+
+
+def check_number(name: str, value: Any) -> Any:
+    """A float of one type, whatever number it was, so that it makes no other program; errors unless it is 0 or more."""
+    single = np.ndim(value) == 0
+    if single and is_traced(primal(value)):
+        return value
+    try:
+        number = float(primal(value)) if single else None
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        found = f"shape {np.shape(value)}" if np.ndim(value) else repr(value)
+        raise TypeError(f"{name} must be one real number, 0 or more; found {found}. For several, jax.vmap over it.")
+    if not 0 <= number < np.inf:
+        raise ValueError(f"{name} must be finite and 0 or more; found {number}.")
+    return value if is_traced(value) else np.float64(number)
+
+
+def check_key(key: Any) -> None:
+    """Raise for what is no single key of `jax.random`, of either kind."""
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not ((typed and key.ndim == 0) or (dtype == np.uint32 and key.ndim == 1)):
+        found = repr(key) if dtype is None else f"shape {key.shape} of {dtype}"
+        raise TypeError(f"key must be one key of jax.random, such as jax.random.key(0); found {found}.")
+
+
+def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = math.inf) -> None:
+    """Raise for an array that does not hold whole numbers 0 … most in a shape; values under a trace are not seen."""
+    upper = "" if most == math.inf else f" to {most}"
+    if not jnp.issubdtype(values.dtype, jnp.integer):
+        raise TypeError(f"{name} must be integers; found {values.dtype}. Convert with {name}.astype(int).")
+    if values.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}; found {values.shape}.")
+    if not is_traced(values) and values.size:
+        concrete = np.asarray(values)
+        outside = concrete[(concrete < 0) | (concrete > most)]
+        if outside.size:
+            raise ValueError(f"{name} must be 0{upper or ' or more'}; found {outside.flat[0]}.")
+
+
+def check_hyperparameters(estimator: Any) -> None:
+    """Every hyperparameter that is a leaf is one finite number, 0 or more, and at most what its field has as `most`.
+
+    A field marked `table` may be an array of them, whose shape is checked where the classes and features are known.
+    """
+    for field in dataclasses.fields(estimator):
+        value: Any = getattr(estimator, field.name)
+        if field.metadata.keys() & {"static", "nested"} or (field.default is None and value is None):
+            continue
+        most, table = field.metadata.get("most", math.inf), field.metadata.get("table", False)
+        if isinstance(value, float) and 0 <= value <= most and value < math.inf:  # nearly all: the rest takes its time
+            continue
+        name = f"{type(estimator).__name__}.{field.name}"
+        value, several = primal(value), table and isinstance(value, (jax.Array, np.ndarray))
+        if is_traced(value) and (several or np.ndim(value) == 0):
+            continue
+        if several and not value.dtype.isnative:
+            raise TypeError(
+                f"{name} must be in the byte order of this machine; found {value.dtype}. Give "
+                "table.astype(table.dtype.newbyteorder('='))."
+            )
+        try:
+            numbers = np.asarray(as_array(name, value) if several else float(value))
+        except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+            raise TypeError(
+                f"{name} must be one real number{' or an array of them' if table else ''}, 0 or more; found {value!r}. "
+                "To try several at once, jax.vmap over the estimator."
+            ) from None
+        bad = ~((numbers >= 0) & (numbers <= most) & (numbers < math.inf))
+        if bad.any():
+            where = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
+            raise ValueError(
+                f"{name} must be {'finite and 0 or more' if most == math.inf else f'from 0 to {most:g}'}; found "
+                f"{numbers[where]}{f' at {position(where)}' if where else ''}."
+            )
+
+
+def check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:
+    """Raise for the first entry that is not finite and 0 or more."""
+    bad = ~((values >= 0) & (values < np.inf))
+    if bad.any():
+        where = tuple(int(i) for i in np.argwhere(bad)[0])
+        raise ValueError(f"{name} must be finite and 0 or more; found {values[where]} at {position(where)}. {remedy}")

@@ -1,0 +1,115 @@
+"""Eager calls on a CPU: rows in chunks for its cores, and arrays of NumPy handed over in pieces.
+
+XLA runs most of a program on one core, and it copies and converts a NumPy array as a whole. So the rows are dealt out:
+every chunk is the same program on as many rows, and the results merge like any others. A trace has one chunk, and so
+has an accelerator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxgen import host_arrays, platform, threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from jaxgen.arguments import AnyArray
+
+# Below a million elements a second thread costs more than it saves.
+_FEWEST_ELEMENTS = 2**20
+# Bytes of an array of NumPy that are handed over, and if need be copied and converted, at a time. Of 200,000 × 100
+# float32 a Gaussian NB fit takes 34 ms in pieces of 4 MiB and 25 ms in these, an LDA fit 75 and 63; larger ones gain
+# no more.
+_PIECE = 2**24
+# Rows of any width begin on such a boundary where their number is a multiple of this.
+_STRIDE = 16
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of `x` and what belongs to them: those at `place`.
+
+    The first `skip` of them belong to the chunk before; None where there is no other.
+    """
+
+    x: Any
+    labels: Any
+    skip: np.int32 | None
+    place: slice
+
+
+def split(x: AnyArray, labels: Any = None) -> list[Chunk]:
+    """The chunks of the rows of x, all of one shape.
+
+    Arrays of JAX are not copied. Of those of NumPy the first piece is, and the others where no row begins on a
+    boundary: 100,000 × 100 float32 that begin 16 bytes behind one are handed over in 30 ms, else in less than 1.
+    """
+    if platform.platform_of(x, labels) != "cpu" or x.size < _FEWEST_ELEMENTS or host_arrays.is_distributed(x, labels):
+        return whole(x, labels)
+    n = x.shape[0]
+    fewest = -(-x.nbytes // _PIECE) if isinstance(x, np.ndarray) else 1
+    count = -(-fewest // threads.cores()) * threads.cores()
+    # Every chunk but the first begins on a boundary, also the last, which ends with the rows; so each may overlap the
+    # one before.
+    rows, skipped = -(-n // count), _before_boundary(x)
+    rows = min(rows + (n - skipped - rows) % _STRIDE + _STRIDE, n)
+    chunks, end = [], 0
+    while end < n:
+        start = min(max((end - skipped) // _STRIDE * _STRIDE + skipped, 0), n - rows)
+        place = slice(start, start + rows)
+        mine, theirs = jax.tree.map(partial(host_arrays.view, place=place), (x, labels))
+        chunks.append(Chunk(mine, theirs, np.int32(end - start), place))
+        end = place.stop
+    return chunks
+
+
+def whole(x: Any, labels: Any = None) -> list[Chunk]:
+    """All rows in one chunk."""
+    return [Chunk(x, labels, None, slice(0, x.shape[0]))]
+
+
+def run(program: Callable[..., Any], chunks: list[Chunk]) -> Iterable[Any]:
+    """The results of `program(x, labels, skip)` for each chunk, in order; none is kept."""
+    return threads.each(lambda chunk: program(chunk.x, chunk.labels, chunk.skip), chunks)
+
+
+def gather(
+    function: Callable[[Any], tuple[Any, Any]],
+    items: Sequence[Any],
+    places: Sequence[slice],
+    num_rows: int,
+    form: Any,
+) -> tuple[Any, bool]:
+    """The results of `function(item)`, arrays with an entry a row, in their places; and whether any flag was raised.
+
+    `form` has the shapes and dtypes of one result.
+    """
+    result = jax.tree.map(lambda part: host_arrays.aligned((num_rows, *part.shape[1:]), part.dtype), form)
+
+    def one(i: int) -> tuple[bool, Any]:
+        answer, flag = function(items[i])
+        for table, part in zip(jax.tree.leaves(result), jax.tree.leaves(answer), strict=True):
+            table[places[i]] = part
+        return bool(flag), host_arrays.placement(answer)
+
+    flags, (where, *_) = zip(*threads.over(one, range(len(items))), strict=True)
+    return jax.device_put(result, where), any(flags)
+
+
+def pieces(num_rows: int, size: int) -> list[slice]:
+    """All rows in pieces of one size, for one program; the last overlaps the one before."""
+    return [slice(first, first + size) for first in [*range(0, num_rows - size, size), num_rows - size]]
+
+
+def _before_boundary(x: AnyArray) -> int:
+    """Rows of an array of NumPy before the first that begins on a boundary; 0 where none of the first ones does."""
+    if not isinstance(x, np.ndarray):
+        return 0
+    begins = (row for row in range(_STRIDE) if (x.ctypes.data + row * x.strides[0]) % host_arrays.BOUNDARY == 0)
+    return next(begins, 0)

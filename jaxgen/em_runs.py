@@ -1,0 +1,209 @@
+"""Runs of EM: arguments to data and a start, one program for all runs, and what is said of those that broke down."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import arguments, culprits, em, inputs, platform, starts
+from jaxgen.classifier import Classifier
+from jaxgen.containers import is_sparse, pad_rows
+from jaxgen.estimator import D, GenerativeEstimator
+from jaxgen.partial_labels import partly_labelled
+from jaxgen.preparing import check_classifier
+from jaxgen.tracing import is_traced
+
+if TYPE_CHECKING:
+    from jax import Array
+
+    from jaxgen.em import EMReport
+    from jaxgen.platform import Tuning
+
+_STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
+
+
+class Run(NamedTuple):
+    """How EM is to run: the arguments of `jaxgen.train_em` of these names."""
+
+    start: str | Classifier[Any] | None = None
+    key: Array | None = None
+    restarts: int = 1
+    tolerance: Array | float = 1e-6
+    max_steps: int = 1000
+
+
+def fit_partial(
+    estimator: GenerativeEstimator[Any, D], x: Any, y: Any, num_classes: int | None, sample_weight: Any, observed: Any
+) -> Classifier[D]:
+    """The fit to rows that all have labels and of which features are missing that EM fills in."""
+    classifier, report = train(
+        estimator,
+        x,
+        y,
+        Run(tolerance=1e-9, max_steps=5000),
+        num_classes=num_classes,
+        sample_weight=sample_weight,
+        observed=observed,
+        complete=True,
+    )
+    warn_unless_converged(report)
+    return classifier
+
+
+def train(
+    estimator: GenerativeEstimator[Any, D],
+    x: Any,
+    y: Any,
+    run: Run,
+    *,
+    num_classes: int | None,
+    sample_weight: Any,
+    observed: Any,
+    unlabelled_weight: Any = 1.0,
+    complete: bool = False,
+) -> tuple[Classifier[D], EMReport]:
+    """As `jaxgen.train_em`; with `complete`, every row has a label."""
+    if not isinstance(estimator, GenerativeEstimator):
+        raise TypeError(f"estimator must be a generative one, such as jaxgen.QDA(); found {estimator!r}.")
+    x = pad_rows(x) if is_sparse(x) and not is_traced(x) else x
+    estimator.check()
+    rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
+    estimator.check_features(rows.shape[1])
+    given = run.start if isinstance(run.start, Classifier) else None
+    if num_classes is None and given is not None:
+        num_classes = given.class_shape[0]
+    weight = arguments.check_number("unlabelled_weight", unlabelled_weight)
+    data, all_have_labels = partly_labelled(rows, y, num_classes, sample_weight, weight, complete=complete)
+    if run.key is not None:
+        arguments.check_key(run.key)
+    how = _check_start(run.start, run.key, data, complete=all_have_labels)
+    if data.observed is not None:
+        if given is not None:
+            estimator.check_given(given.density)
+        if not is_traced(data):
+            estimator.check_seen(_seen(data))
+    program = partial(
+        _program,
+        how=how,
+        restarts=arguments.check_integer("restarts", run.restarts),
+        max_steps=arguments.check_integer("max_steps", run.max_steps),
+        tuning=platform.tuning_of(data),
+    )
+    classifier, report = program(estimator, run.key, data, given, arguments.check_number("tolerance", run.tolerance))
+    found = report.last, *jax.tree.leaves(classifier)
+    if not is_traced(found) and any(np.isnan(np.asarray(leaf)).any() for leaf in found):
+        # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
+        naive = estimator.naive()
+        everywhere = np.ones_like(data.labelled)
+        naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
+        if given is not None:
+            _check_scores(given, rows, None if sample_weight is None else np.asarray(sample_weight) > 0)
+        raise ValueError(
+            f"every one of {run.restarts} runs broke down: a class was left with too few rows for its covariance. "
+            "Raise ridge, restarts or prior strength, choose fewer classes, or share the covariance."
+        )
+    return classifier, report
+
+
+def warn_unless_converged(report: EMReport) -> None:
+    """Warn of a concrete run of EM that ended at its last step."""
+    if not is_traced(report) and not report.converged:
+        warnings.warn(
+            f"EM did not converge in {int(report.steps)} steps. Raise max_steps or tolerance; jaxgen.train_em returns "
+            "the report.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _check_scores(start: Classifier[Any], x: Any, present: Any) -> None:
+    """Raise for a classifier to start from that is of another kind of x."""
+    try:
+        culprits.raise_for_values(x, start.domain, present)
+    except ValueError as error:
+        raise ValueError(
+            f"start must be a classifier of x, as {type(start.density).__name__} is not: {error}"
+        ) from None
+
+
+def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
+    """The name of the start: one of `_STARTS`, "classifier", or "labels" where they are complete."""
+    if isinstance(start, Classifier):
+        check_classifier(start)
+        found, wanted = (*start.class_shape, start.num_features), (data.labelled.shape[1], data.x.shape[1])
+        if found != wanted:
+            raise ValueError(f"start must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
+        return "classifier"
+    if start is not None and (not isinstance(start, str) or start not in _STARTS):
+        found = repr(start) if isinstance(start, str) else type(start).__name__
+        raise ValueError(f"start must be 'k-means++', 'random' or a generative classifier; found {found}.")
+    if complete:
+        return "labels"
+    if key is None:
+        raise ValueError("key must be given for the start, such as jax.random.key(0); found None.")
+    if is_sparse(data.x) and start == "k-means++":
+        raise ValueError("start must be 'random' or a classifier for sparse rows; found 'k-means++'.")
+    return start or ("random" if is_sparse(data.x) else "k-means++")
+
+
+@partial(jax.jit, static_argnames=("how", "restarts", "max_steps", "tuning"))
+def _program(
+    estimator: GenerativeEstimator[Any, D],
+    key: Array | None,
+    data: em.Data,
+    start: Classifier[D] | None,
+    tolerance: Array | float,
+    *,
+    how: str,
+    restarts: int,
+    max_steps: int,
+    tuning: Tuning | None,
+) -> tuple[Classifier[D], EMReport]:
+    if not is_sparse(data.x):  # what an absent row holds that is no value must not reach a derivative
+        absent = (jnp.sum(data.labelled, axis=1) == 0) & (data.unlabelled == 0)
+        data = data._replace(x=jnp.where(absent[:, None] & ~estimator.domain.contains(data.x), 0, data.x))
+
+    data = _with_constants(data, estimator.takes_for_constant(data.x.shape[1]))
+
+    def begin(key: Any) -> Any:
+        if start is not None:
+            return em.expect(estimator, start, data)[0]
+        responsibilities = data.labelled if how == "labels" else _STARTS[how](key, data)
+        if data.observed is None or not estimator.fills_in:
+            return em.statistics_of(estimator, data, responsibilities, None)
+        # Correlations by which features are filled in are not known yet.
+        naive = estimator.naive()
+        first = naive.statistics(data.x, responsibilities, observed=data.observed)
+        return em.statistics_of(estimator, data, responsibilities, naive.estimate(first))
+
+    with platform.tuned(tuning):
+        if key is not None and how in _STARTS:
+            begun = jax.vmap(begin)(jax.random.split(key, restarts))
+        else:
+            begun = jax.tree.map(lambda leaf: leaf[None], begin(None))
+        return em.ascend(
+            estimator, begun, data, jnp.asarray(tolerance).astype(data.labelled.dtype), max_steps=max_steps
+        )
+
+
+def _seen(data: em.Data) -> np.ndarray:
+    """Whether a row that may be of each class shows each feature that any shows, (K, d); True for a class without."""
+    members = np.asarray(data.labelled) + np.asarray(data.unlabelled)[:, None] > 0
+    seen = members.T.astype(np.float32) @ np.asarray(data.observed, np.float32) > 0
+    return seen | np.all(~members, axis=0)[:, None] | np.all(~seen, axis=0)[None]
+
+
+def _with_constants(data: em.Data, columns: np.ndarray) -> em.Data:
+    """The data with what is missing of a constant feature filled in, where it may be: it is that constant."""
+    if data.observed is None or not columns.any():
+        return data
+    x, observed = jnp.asarray(data.x).astype(data.labelled.dtype), jnp.asarray(data.observed)
+    present = observed & ((jnp.sum(data.labelled, axis=1) + data.unlabelled) > 0)[:, None]
+    least, largest = jnp.where(present, x, jnp.inf).min(axis=0), jnp.where(present, x, -jnp.inf).max(axis=0)
+    constant = (jnp.asarray(columns) & (least == largest))[None]
+    return data._replace(x=jnp.where(constant & ~observed, least[None], x), observed=observed | constant)
