@@ -11,7 +11,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.domains import Domain
     from jaxgen.missing import PartialRows
@@ -92,24 +92,36 @@ class Optional:
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]: the mean, where features are independent."""
         this: Any = self
-        if optional(this, "needs_total_count") or not hasattr(this, "mean"):
-            raise TypeError(
-                f"impute knows no mean of a missing feature of {type(self).__name__}: a category is no number, and "
-                "missing words have no known total. Categories are drawn with key=; PoissonNB models each count by "
-                "itself."
-            )
+        if not _has_mean(this):  # nor is one missing, says `check_fills_in`
+            return jnp.zeros((x.shape[0], 1, x.shape[1]), x.dtype)
         return jnp.broadcast_to(this.mean[None], (x.shape[0], *this.mean.shape))
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """A draw of x given x_observed and the classes y; what was observed is not to be looked at."""
-        del x
         this: Any = self
-        if optional(this, "needs_total_count"):
-            raise TypeError(
-                f"impute cannot draw a missing feature of {type(self).__name__}: missing words have no known total. "
-                "PoissonNB models each count by itself."
-            )
+        if optional(this, "needs_total_count"):  # nor is a word missing, says `check_fills_in`
+            return jnp.zeros(x.shape, x.dtype)
         return this.sample(key, y)
+
+    def check_fills_in(self, missing: Bool[np.ndarray, " d"], *, drawn: bool) -> None:
+        """Raise a TypeError if a feature that may be missing has no conditional mean, or cannot be drawn."""
+        this: Any = self
+        name, remedy = type(self).__name__, "PoissonNB models each count by itself."
+        if missing.any() and drawn and optional(this, "needs_total_count"):
+            raise TypeError(
+                f"impute cannot draw a missing feature of {name}: missing words have no known total. {remedy}"
+            )
+        if missing.any() and not drawn and not _has_mean(this):
+            raise TypeError(
+                f"impute knows no mean of a missing feature of {name}: a category is no number, and missing words have "
+                f"no known total. Categories are drawn with key=; {remedy}"
+            )
+
+
+def _has_mean(density: Any) -> bool:
+    return hasattr(density, "conditional_mean") or (
+        hasattr(density, "mean") and not optional(density, "needs_total_count")
+    )
 
 
 def optional(owner: Any, name: str) -> Any:

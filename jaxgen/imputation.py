@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxgen import arguments, blocks, inputs, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.classify import log_joint
 from jaxgen.density import optional
 from jaxgen.missing import PartialRows
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
@@ -41,7 +43,7 @@ def impute(
 
     Raises:
         ValueError: as `log_likelihood`.
-        TypeError: for a family that has no such mean, or no such draw.
+        TypeError: where a feature is missing whose family has no such mean, or no such draw; under a trace any may be.
 
     Example:
         >>> import jax.numpy as jnp, numpy as np, jaxgen as jg
@@ -57,6 +59,9 @@ def impute(
         arguments.check_key(key)
     joint = log_joint(c, x, observed=observed)
     rows = inputs.check_points(x, c.num_features, observed=observed)
+    seen = np.zeros(rows.shape, bool) if is_traced(rows.observed) else np.asarray(rows.observed)
+    missing = ~seen.reshape(-1, rows.shape[-1]).all(axis=0)
+    optional(c.density, "check_fills_in")(missing, drawn=key is not None)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
 
 

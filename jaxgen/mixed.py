@@ -22,7 +22,7 @@ from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
 
 Columns = tuple[int, ...]
@@ -134,13 +134,20 @@ class Mixed:
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]."""
-        return self.join([optional(density, "conditional_mean")(part) for density, part in self.split(x)])
+        means = [optional(density, "conditional_mean")(part) for density, part in self.split(x)]
+        num_classes = max(mean.shape[1] for mean in means)
+        return self.join([jnp.broadcast_to(mean, (len(mean), num_classes, mean.shape[2])) for mean in means])
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw of what was not observed, given what was, from the density of each class in y."""
         keys = jax.random.split(key, len(self.densities))
         parts = zip(keys, self.split(x), strict=True)
         return self.join([optional(density, "conditional_sample")(k, part, y) for k, (density, part) in parts])
+
+    def check_fills_in(self, missing: Bool[np.ndarray, " d"], *, drawn: bool) -> None:
+        """Raise a TypeError if a group has no conditional mean of what may be missing, or cannot draw it."""
+        for density, group in zip(self.densities, self.columns, strict=True):
+            optional(density, "check_fills_in")(missing[_indices(group)], drawn=drawn)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants, where every group has them."""

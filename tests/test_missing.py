@@ -307,6 +307,32 @@ def test_imputation_of_a_mixture_of_families():
     close(jg.impute(bits, some[0], ~np.isnan(some[0]))[1], posterior @ np.exp(bits.density.log_present[:, 1]))
 
 
+def test_imputation_beside_a_family_that_has_nothing_to_fill_in_with():
+    """A category that was seen says which class a row may be of; it need not have a mean."""
+    case = BY_NAME["MixedNB"]
+    x, y = case.data()
+    c = jg.fit(case.estimator, x, y)
+    number = next(group[0] for (part, group) in case.estimator.parts if isinstance(part, jg.GDA))
+    observed = np.ones(x.shape, bool)
+    observed[::2, number] = False
+    filled = jg.impute(c, np.where(observed, x, np.nan), observed)
+    np.testing.assert_array_equal(filled[observed], x[observed])
+    mean = next(d.mean[:, 0] for d in c.density.densities if isinstance(d, jg.DiagonalGaussian))
+    close(filled[::2, number], np.exp(jg.log_posterior(c, x, observed=observed))[::2] @ mean)
+    gradient = jax.grad(lambda c: jnp.sum(jg.impute(c, x, observed)), allow_int=True)(c)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+    with pytest.raises(TypeError, match="no mean of a missing feature of Categorical"):
+        jax.jit(jg.impute)(c, x, observed)
+    text, d = words(), words().density.num_features
+    events = text._replace(density=jg.Mixed((text.density, jg.Poisson(jnp.zeros((K, 1)))), (tuple(range(d)), (d,))))
+    row = np.r_[np.ones(d), np.nan]
+    drawn = jg.impute(events, row, ~np.isnan(row), key=jax.random.key(0))
+    np.testing.assert_array_equal(drawn[:d], 1)
+    assert drawn[d] >= 0
+    with pytest.raises(TypeError, match="cannot draw a missing feature of Multinomial"):
+        jg.impute(events, row, row > 1, key=jax.random.key(0))
+
+
 def test_imputation_under_students_t_by_quadrature():
     mean, scale, degrees, seen = np.array([1.0, -2.0]), np.array([[2.0, 0.6], [0.6, 0.5]]), 2.5, 4.0
     factor = np.linalg.cholesky(scale) / 1.5
@@ -464,11 +490,16 @@ def test_what_is_refused_and_why(call, error, message):
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [jg.LDA(), jg.QDA(ridge=0.1), jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,))))],
-    ids=["LDA", "QDA", "mixed"],
+    ("estimator", "dtype"),
+    [
+        (jg.LDA(), "float32"),
+        pytest.param(jg.LDA(), "float64", marks=pytest.mark.thorough),
+        pytest.param(jg.QDA(ridge=0.1), "float32", marks=pytest.mark.thorough),
+        pytest.param(jg.QDA(ridge=0.1), "float64", marks=pytest.mark.thorough),
+        (jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,)))), "float64"),
+    ],
+    ids=["LDA32", "LDA64", "QDA32", "QDA64", "mixed"],
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_what_is_missing_of_a_constant_feature_is_that_constant(estimator, dtype):
     """Its variance, filled in and taken for its unit, would fall for ever."""
     rng, y = np.random.default_rng(0), np.arange(40) % 2
