@@ -122,7 +122,7 @@ def new_process(sizes: Sizes, *, cached: bool) -> Job:
 
 
 CASES = [
-    ("logistic regression, 100k × 50, K = 10", 3.0, 1e-6, fit),
+    ("logistic regression, K = 10", 3.0, 1e-6, fit),
     ("1,000 logistic fits in one program", 15.0, 1e-4, many_fits),
     ("new process, logistic regression", None, 0.05, partial(new_process, cached=False)),
     ("new process, logistic, with the cache", None, 0.05, partial(new_process, cached=True)),

@@ -87,7 +87,8 @@ def _scaling(record: dict[str, Any]) -> str:
         )
     header = ["time in", "job", "from – to", "jaxgen: exponent", "scikit-learn: exponent"]
     header += ["jaxgen at the end, ms", "scikit-learn, ms"]
-    return _table(header, rows, words=3)
+    slopes = "An exponent is the slope of log time on log size over the last three sizes: 1 is linear, 0 does not grow."
+    return f"{_table(header, rows, words=3)}\n\n{slopes}"
 
 
 def _large(record: dict[str, Any]) -> str:

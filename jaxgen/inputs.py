@@ -33,9 +33,9 @@ def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
         return as_numbers("x", x)
     if not sparse:
         raise TypeError(
-            f"x must be dense for this model; found {type(x).__name__}. BernoulliNB, MultinomialNB, PoissonNB, "
-            "ComplementNB, predictives of counts and linear classifiers take sparse rows; for others give x.toarray(), "
-            "or x.todense() of a JAX matrix."
+            f"x must be dense for this model; found {type(x).__name__}. BernoulliNB, MultinomialNB, PoissonNB "
+            "and ComplementNB are fitted to sparse rows and score them; predictives of counts and linear "
+            "classifiers score them; for others give x.toarray(), or x.todense() of a JAX matrix."
         )
     return as_sparse(x)
 
