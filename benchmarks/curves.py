@@ -293,5 +293,5 @@ def _verdict(records: list[dict[str, Any]]) -> str:
         f"“wins” where a t-test, for rows and samples like those of the table, says so at {SIGNIFICANT:.0%}.\n"
         f"Of {len(records)} tables: "
         + "; ".join(f"{count} {regime}" for regime, count in sorted(counts.items(), key=lambda item: -item[1]))
-        + f". The mean curves cross in {crossed}, and do not in {len(records) - crossed}."
+        + f". By the mean curves the generative model falls behind for good in {crossed}."
     )

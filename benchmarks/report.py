@@ -122,8 +122,9 @@ def _curves(record: dict[str, Any]) -> str:
     caption = (
         f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test for rows and "
         f"samples like those of the table says so at 5 %. Logistic regression with l2 = {record['l2']:g}. Of "
-        f"{len(record['tables'])} tables: {regimes}. The mean curves cross in {crossed}. {fits:,} fits and tests of "
-        f"the pairs took {seconds:.0f} s, and compiling their programs {record['compile_seconds']:.0f} s."
+        f"{len(record['tables'])} tables: {regimes}. By the mean curves the generative model falls behind for "
+        f"good in {crossed}. {fits:,} fits and tests of the pairs took {seconds:.0f} s, and "
+        f"compiling their programs {record['compile_seconds']:.0f} s."
     )
     by_loop = record["loop"]
     caption += (

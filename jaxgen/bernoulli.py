@@ -77,10 +77,15 @@ class Bernoulli(AffineDensity):
 
     @property
     def mean(self) -> Float[Array, "classes d"]:
-        """φ, where x is presence itself."""
-        if self.binarize is not None:
-            raise TypeError(f"what x was before binarize={self.binarize} has no mean; fit x > {self.binarize} instead.")
+        """φ: that of x where it is presence itself."""
         return jnp.exp(self.log_present)
+
+    def why_not_filled_in(self, *, drawn: bool) -> str | None:
+        """Why a missing feature has neither a mean nor a draw, where it was binarised."""
+        del drawn
+        if self.binarize is None:
+            return None
+        return f"what x was before binarize={self.binarize} is not known. Fit x > {self.binarize} instead."
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""

@@ -68,10 +68,13 @@ def expected(
     Rows that are shared by classes are given once for each.
     """
     if isinstance(labels, SoftLabels):
-        responsibilities, k = labels.dense(), labels.num_classes
+        responsibilities, k, tuning = labels.dense(), labels.num_classes, labels.tuning
         x = jax.tree.map(lambda leaf: jnp.repeat(leaf, k, axis=0), x)
         labels = HardLabels(
-            jnp.tile(jnp.arange(k, dtype=jnp.int32), len(responsibilities)), responsibilities.reshape(-1), k
+            jnp.tile(jnp.arange(k, dtype=jnp.int32), len(responsibilities)),
+            responsibilities.reshape(-1),
+            k,
+            tuning=tuning,
         )
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:

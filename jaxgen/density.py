@@ -92,36 +92,31 @@ class Optional:
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]: the mean, where features are independent."""
         this: Any = self
-        if not _has_mean(this):  # nor is one missing, says `check_fills_in`
+        if optional(this, "why_not_filled_in")(drawn=False):  # nor is one missing, says `check_fills_in`
             return jnp.zeros((x.shape[0], 1, x.shape[1]), x.dtype)
         return jnp.broadcast_to(this.mean[None], (x.shape[0], *this.mean.shape))
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """A draw of x given x_observed and the classes y; what was observed is not to be looked at."""
         this: Any = self
-        if optional(this, "needs_total_count"):  # nor is a word missing, says `check_fills_in`
+        if optional(this, "why_not_filled_in")(drawn=True):  # nor is one missing, says `check_fills_in`
             return jnp.zeros(x.shape, x.dtype)
         return this.sample(key, y)
 
     def check_fills_in(self, missing: Bool[np.ndarray, " d"], *, drawn: bool) -> None:
         """Raise a TypeError if a feature that may be missing has no conditional mean, or cannot be drawn."""
         this: Any = self
-        name, remedy = type(self).__name__, "PoissonNB models each count by itself."
-        if missing.any() and drawn and optional(this, "needs_total_count"):
-            raise TypeError(
-                f"impute cannot draw a missing feature of {name}: missing words have no known total. {remedy}"
-            )
-        if missing.any() and not drawn and not _has_mean(this):
-            raise TypeError(
-                f"impute knows no mean of a missing feature of {name}: a category is no number, and missing words have "
-                f"no known total. Categories are drawn with key=; {remedy}"
-            )
+        if missing.any() and (why := optional(this, "why_not_filled_in")(drawn=drawn)):
+            verb = "cannot draw" if drawn else "knows no mean of"
+            raise TypeError(f"impute {verb} a missing feature of {type(self).__name__}: {why}")
 
-
-def _has_mean(density: Any) -> bool:
-    return hasattr(density, "conditional_mean") or (
-        hasattr(density, "mean") and not optional(density, "needs_total_count")
-    )
+    def why_not_filled_in(self, *, drawn: bool) -> str | None:
+        """Why a missing feature cannot be drawn, or has no conditional mean; None where it can, or has."""
+        if optional(self, "needs_total_count"):
+            return "missing words have no known total. PoissonNB models each count by itself."
+        if not drawn and not hasattr(self, "conditional_mean") and not hasattr(self, "mean"):
+            return "a category is no number. It is drawn with key=."
+        return None
 
 
 def optional(owner: Any, name: str) -> Any:
@@ -160,7 +155,7 @@ def check_parameters(c: Any) -> None:
     """Raise a ValueError for a classifier that holds NaN or +∞, or what must be positive and is not."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(c):
         array = np.asarray(leaf)
-        if not array.max(initial=-np.inf) < np.inf:
+        if array.dtype.kind not in "biu" and not array.max(initial=-np.inf) < np.inf:
             remedy = "A fit under jit is NaN where the same fit outside of it has an error, which says why."
             _raise_for_numbers(
                 f"c{jax.tree_util.keystr(path)}", array, array < np.inf, "numbers below infinity", remedy

@@ -99,12 +99,12 @@ def statistics_of(
 
 def climb(
     estimator: GenerativeEstimator[Any, Any], start: Any, data: Data, tolerance: Array, max_steps: int
-) -> tuple[Any, EMReport]:
+) -> tuple[Any, EMReport, Array]:
     """Steps of EM from statistics, until two in a row change what they raise by no more than the tolerance.
 
-    That is the mean evidence and, by the same number of rows, the log prior that the hyperparameters stand for: the
-    evidence alone may turn on the way, or not depend at all on what the prior decides. One step would not do, since a
-    ridge stands for no prior.
+    Returns the statistics, the report, and what was raised, before the last step. That is the mean evidence and, by the
+    same number of rows, the log prior that the hyperparameters stand for: the evidence alone may turn on the way, or
+    not depend at all on what the prior decides. One step would not do, since a ridge stands for no prior.
     """
     dtype = data.labelled.dtype
     rows = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
@@ -131,7 +131,8 @@ def climb(
 
     begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.full(max_steps, jnp.nan, dtype))
     start, begin, none, *_ = varying_alike(start, begin, jnp.full(2, jnp.inf, dtype), data, estimator)
-    return lax.while_loop(unfinished, step, (start, begin, none))[:2]
+    statistics, report, raised = lax.while_loop(unfinished, step, (start, begin, none))
+    return statistics, report, raised[1]
 
 
 def differentiable(estimator: GenerativeEstimator[Any, Any], data: Data, statistics: Any) -> Any:
@@ -170,13 +171,13 @@ def ascend(
     fixed = lax.stop_gradient((estimator, data, tolerance))
     starts = lax.stop_gradient(starts)
 
-    def run(start: Any) -> tuple[Any, EMReport]:
+    def run(start: Any) -> tuple[Any, EMReport, Array]:
         return climb(fixed[0], start, fixed[1], fixed[2], max_steps)
 
     if jax.tree.leaves(starts)[0].shape[0] == 1:
-        statistics, report = run(jax.tree.map(lambda leaf: leaf[0], starts))
+        statistics, report, _ = run(jax.tree.map(lambda leaf: leaf[0], starts))
     else:
-        runs = jax.vmap(run)(starts)
-        best = jnp.argmax(jnp.nan_to_num(runs[1].last, nan=-jnp.inf))
+        *runs, raised = jax.vmap(run)(starts)
+        best = jnp.argmax(jnp.nan_to_num(raised, nan=-jnp.inf))
         statistics, report = jax.tree.map(lambda leaf: leaf[best], runs)
     return estimator.estimate(differentiable(estimator, data, statistics)), report

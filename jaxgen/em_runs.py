@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxgen import arguments, culprits, em, inputs, platform, starts
 from jaxgen.classifier import Classifier
+from jaxgen.classify import log_evidence
 from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
@@ -51,7 +52,7 @@ def fit_partial(
         observed=observed,
         complete=True,
     )
-    warn_unless_converged(report)
+    warn_unless_converged(report, stacklevel=4)
     return classifier
 
 
@@ -102,33 +103,46 @@ def train(
         everywhere = np.ones_like(data.labelled)
         naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
         if given is not None:
-            _check_scores(given, rows, None if sample_weight is None else np.asarray(sample_weight) > 0)
+            _check_scores(given, rows, data)
         raise ValueError(
-            f"every one of {run.restarts} runs broke down: a class was left with too few rows for its covariance. "
-            "Raise ridge, restarts or prior strength, choose fewer classes, or share the covariance."
+            f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "
+            "rows for its density. Raise ridge, restarts or prior strength, choose fewer classes, or share the "
+            "covariance."
         )
     return classifier, report
 
 
-def warn_unless_converged(report: EMReport) -> None:
-    """Warn of a concrete run of EM that ended at its last step."""
+def warn_unless_converged(report: EMReport, *, stacklevel: int) -> None:
+    """Warn of a concrete run of EM that ended at its last step; whom, counted as `warnings.warn` does."""
     if not is_traced(report) and not report.converged:
         warnings.warn(
             f"EM did not converge in {int(report.steps)} steps. Raise max_steps or tolerance; jaxgen.train_em returns "
             "the report.",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 
-def _check_scores(start: Classifier[Any], x: Any, present: Any) -> None:
-    """Raise for a classifier to start from that is of another kind of x."""
+def _check_scores(start: Classifier[Any], rows: Any, data: em.Data) -> None:
+    """Raise for a classifier to start from that is of another kind of x, or makes a row of it impossible."""
+    unlabelled = np.asarray(data.unlabelled) > 0
     try:
-        culprits.raise_for_values(x, start.domain, present)
+        culprits.raise_for_values(rows, start.domain, unlabelled | np.asarray(data.labelled).any(axis=1))
     except ValueError as error:
         raise ValueError(
             f"start must be a classifier of x, as {type(start.density).__name__} is not: {error}"
         ) from None
+    row = np.arange(len(unlabelled)) if is_sparse(data.x) else np.flatnonzero(unlabelled)
+    x, observed = data.x, data.observed
+    if not is_sparse(x):
+        x, observed = np.asarray(x)[row], None if observed is None else np.asarray(observed)[row]
+    impossible = unlabelled[row] & np.isneginf(log_evidence(start, x, observed=observed)) if len(row) else row > 0
+    if impossible.any():
+        raise ValueError(
+            "start must be a classifier under which every row without a label is possible; found row "
+            f"{int(row[np.argmax(impossible)])}, which is impossible under every class. Positive pseudo-counts "
+            "prevent that."
+        )
 
 
 def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
@@ -165,8 +179,9 @@ def _program(
     tuning: Tuning | None,
 ) -> tuple[Classifier[D], EMReport]:
     if not is_sparse(data.x):  # what an absent row holds that is no value must not reach a derivative
+        contained = estimator.domain.contains(jnp.asarray(data.x).astype(data.labelled.dtype))
         absent = (jnp.sum(data.labelled, axis=1) == 0) & (data.unlabelled == 0)
-        data = data._replace(x=jnp.where(absent[:, None] & ~estimator.domain.contains(data.x), 0, data.x))
+        data = data._replace(x=jnp.where(absent[:, None] & ~contained, 0, data.x))
 
     data = _with_constants(data, estimator.takes_for_constant(data.x.shape[1]))
 

@@ -77,8 +77,8 @@ def fit(
             all, even if the row holds NaN.
         observed: True for the entries of x that were observed, of its shape; what it holds elsewhere, NaN too, plays no
             part. The fit is maximum likelihood: naive families weigh every feature by itself, in closed form; full
-            covariances are found by EM, until a step gains less than 1e-9 nats a row (`train_em` has the options and a
-            report). For families with a density but the multinomial.
+            covariances are found by EM, until a step gains less than 1e-9 nats a row, or less than rounding hides
+            (`train_em` has the options and a report). For families with a density but the multinomial.
 
     Returns:
         A `Classifier`, or a `LinearClassifier` from a discriminative estimator. Under a trace no values can be checked:

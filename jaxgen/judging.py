@@ -98,7 +98,7 @@ def judge_labels(
         )
     labels = inputs.check_labels(predicted, y, num_classes, sample_weight)
     if num_classes is None and isinstance(labels, HardLabels):
-        K = max(labels.num_classes, int(np.max(np.asarray(predicted))) + 1)
+        K = max(labels.num_classes, inputs.infer_num_classes(predicted, sample_weight))
         labels = dataclasses.replace(labels, num_classes=K)
     return _judge(measure, _PREDICTED, labels, predicted, *extra)
 
@@ -132,9 +132,12 @@ def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: 
     result, usable = _program(measure, judged, labels, values, *extra)
     if not is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))
+        found = f"{np.asarray(primal(values[row]))} in row {row}"
+        if labels.num_classes >= inputs.ANY_CLASSES:
+            raise ValueError(f"{judged.name} must hold labels of 0 or more, in every row; found {found}.")
         raise ValueError(
-            f"{judged.name} must hold {judged.expected}, in every row; found {np.asarray(primal(values[row]))} in "
-            f"row {row} (K = {labels.num_classes}). {judged.remedy}"
+            f"{judged.name} must hold {judged.expected}, in every row; found {found} (K = {labels.num_classes}). "
+            f"{judged.remedy}"
         )
     return result
 

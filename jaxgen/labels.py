@@ -141,6 +141,7 @@ class SoftLabels:
 
     responsibilities: Float[Array | np.ndarray, "n classes"]
     weight: Num[Array | np.ndarray, " n"] | None
+    tuning: Tuning = dataclasses.field(default=platform.ACCELERATOR, metadata=STATIC)
 
     @property
     def num_classes(self) -> int:
@@ -149,7 +150,6 @@ class SoftLabels:
 
     def prepare(self, dtype: np.dtype, tuning: Tuning = platform.ACCELERATOR) -> SoftLabels:
         """The same labels ready for sums in `dtype`, their weights multiplied in; their sums are products."""
-        del tuning
         responsibilities = jnp.asarray(self.responsibilities).astype(dtype)
         if self.weight is not None:
             weight = jnp.asarray(self.weight).astype(dtype)[:, None]
@@ -157,7 +157,7 @@ class SoftLabels:
             responsibilities = weight * jnp.where(absent, 0.0, responsibilities)
         # One negative or missing entry makes the whole row NaN, so that it cannot hide in the row's sum.
         valid = jnp.all(responsibilities >= 0, axis=1, keepdims=True)
-        return SoftLabels(jnp.where(valid, responsibilities, jnp.nan), None)
+        return SoftLabels(jnp.where(valid, responsibilities, jnp.nan), None, tuning)
 
     @property
     def row_weight(self) -> Float[Array, " n"]:

@@ -69,7 +69,13 @@ def predict(regressor: LinearRegressor, x: Real[AnyArray, "... d"]) -> Float[Arr
     x = inputs.check_points(x, shapes[0][0])
     prediction, finite = regression_programs.predict(*regressor, x)
     if not is_traced(finite) and not finite:
-        culprits.raise_for_points(x, domains.COMPLETE)
+        culprits.raise_for_values(x, domains.COMPLETE)
+        if not all(np.isfinite(leaf).all() for leaf in regressor):
+            raise ValueError(
+                "regressor must hold finite weights and biases; found NaN or infinity. A fit under jit or vmap is NaN "
+                "where the same fit outside of them has an error, which says why."
+            )
+        raise ValueError("the prediction overflows. Rescale x, or compute in float64.")
     return prediction
 
 

@@ -14,6 +14,7 @@ from jaxgen import arguments, culprits, domains, first_order, inputs
 from jaxgen.logistic import LogisticRegression, Report, check_start
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
 from jaxgen.softmax import Frame, as_fractions
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,6 +71,11 @@ def train_batches(
             "train_batches takes a LogisticRegression with an optimizer, such as "
             f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
         )
+    if is_traced(estimator.l2, start):
+        raise TypeError(
+            "train_batches takes one batch after the other, outside of traces (jit, vmap, grad); found l2 or "
+            "start under one. jaxgen.train takes all rows at once, and has derivatives."
+        )
     estimator.check()
     arguments.check_integer("num_classes", num_classes)
     arguments.check_integer("num_rows", num_rows, most=math.inf)
@@ -91,7 +97,8 @@ def train_batches(
             if not np.isfinite(norm):
                 culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
         except (ValueError, TypeError) as error:
-            raise type(error)(f"batch {step}: {error}") from None
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"batch {step}: {error}") from None
     if frame is None:
         raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
     no = jnp.zeros((), bool)

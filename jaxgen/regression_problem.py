@@ -150,7 +150,7 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
     if not outcome.total > 0:
         culprits.raise_for_no_weight()
     if not outcome.valid:
-        _raise_for_target(data)
+        _raise_for_values(data)
         culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), domains.COMPLETE)
     if outcome.dependent >= 0:
         raise ValueError(
@@ -162,16 +162,24 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
         warnings.warn(statement, RuntimeWarning, stacklevel=3)
 
 
-def _raise_for_target(data: Data) -> None:
+def _raise_for_values(data: Data) -> None:
+    """Raise a ValueError that names the first bad value of the target or of x, or a target whose squares overflow."""
     dtype = working_dtype(data.x.dtype)
     target = np.asarray(data.target).reshape(len(data.x), -1)
     with np.errstate(over="ignore"):
         bad = ~np.isfinite(target.astype(dtype))
-    if data.weight is not None:
-        bad &= (np.asarray(data.weight) > 0)[:, None]
+    present = np.ones(len(target), bool) if data.weight is None else np.asarray(data.weight) > 0
+    bad &= present[:, None]
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ValueError(
             f"target must hold finite numbers, in {dtype}; found {target[row, column]} in row {row} and "
             f"{int(bad.sum()) - 1} more such values. Remove or impute such rows, or give them sample_weight 0."
+        )
+    culprits.raise_for_values(data.x, domains.COMPLETE, present)
+    largest = float(np.abs(target[present]).max())
+    if largest > np.sqrt(float(jnp.finfo(dtype).max) / len(target)) / 2:
+        raise ValueError(
+            f"target must hold numbers whose squares have a sum in {dtype}; found {largest:g} as the largest. Rescale "
+            "the target, or compute in float64 (jax.config.update('jax_enable_x64', True))."
         )

@@ -12,7 +12,7 @@ from jaxgen import arguments
 from jaxgen.classifier import Classifier, generative
 from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
-from jaxgen.preparing import check_classifier
+from jaxgen.preparing import check_classifier, in_one_dtype
 
 if TYPE_CHECKING:
     from jax import Array
@@ -33,8 +33,8 @@ def sample(
             it must be given for.
 
     Returns:
-        x in the dtype of the classifier, and y. Of a multinomial inside `jax.shard_map` only with `check_vma=False`,
-        since `jax.random.multinomial` has no such types.
+        x in the dtype of the classifier, and y; under a trace a row of a class that does not exist is NaN. Of a
+        multinomial inside `jax.shard_map` only with `check_vma=False`: `jax.random.multinomial` has no such types.
 
     Raises:
         ValueError: for n below 1, y or total_count out of range, and a total_count that is missing or has no use.
@@ -72,10 +72,13 @@ def sample(
 
 @partial(jax.jit, static_argnums=2)
 def _sample_program(key: Array, c: Classifier[Any], n: int, y: Any, total_count: Any) -> tuple[Array, Array]:
+    c = in_one_dtype(c)
     of_class, of_features = jax.random.split(key)
     if y is None:
         y = jax.random.categorical(of_class, c.log_prior, shape=(n,))
     y = jnp.asarray(y).astype(jnp.int32)
     if total_count is not None:
         total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))
-    return c.density.sample(of_features, y, total_count), y
+    x = c.density.sample(of_features, y, total_count)
+    exists = (y >= 0) & (y < c.class_shape[0])
+    return jnp.where(exists[:, None], x, jnp.nan), y

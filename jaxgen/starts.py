@@ -26,8 +26,8 @@ def at_random(key: Array, data: Data) -> Float[Array, "n classes"]:
 def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
     """Each row without a label in the class of the nearest seed, in standard deviations of the features.
 
-    The seed of a class with labels is its mean; the others are rows, drawn one after the other with probability
-    proportional to the squared distance from the seeds so far (k-means++: Arthur & Vassilvitskii 2007).
+    The seed of a class with labels is its mean; the others are rows without one, drawn one after the other with
+    probability proportional to the squared distance from the seeds so far (k-means++: Arthur & Vassilvitskii 2007).
     """
     dtype = data.labelled.dtype
     x = jnp.asarray(data.x)
@@ -44,14 +44,14 @@ def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
         return jnp.sum(jnp.where(counts, (z - seed[None]) ** 2, 0.0), axis=1)
 
     weights = jnp.sum(data.labelled, axis=0)
-    means = safe_divide(matmul(data.labelled.T, z), weights[:, None])
+    means = safe_divide(matmul(data.labelled.T, z), matmul(data.labelled.T, counts.astype(dtype)))
     far = jnp.asarray(jnp.inf, dtype)
     to_means = lax.map(lambda mean: distance(mean), means).T
     nearest = jnp.min(jnp.where(weights[None] > 0, to_means, far), axis=1)
 
     def draw(nearest: Array, terms: tuple[Array, ...]) -> tuple[Array, Array]:
         key, mean, has_label = terms
-        chance = weight * jnp.where(jnp.isinf(nearest), 1.0, nearest)
+        chance = data.unlabelled * jnp.where(jnp.isinf(nearest), 1.0, nearest)
         row = jax.random.categorical(key, jnp.log(chance))
         seed = jnp.where(has_label, mean, z[row])
         return jnp.minimum(nearest, distance(seed)), seed

@@ -176,11 +176,18 @@ class DiagonalStudentT(NamedTuple):
     degrees: Float[Array, "classes_or_1 d_or_1"]
 
     domain = domains.FINITE
+    positive = ("scale", "degrees")
 
     @property
     def num_features(self) -> int:
         """d."""
         return self.mean.shape[-1]
+
+    @property
+    def shapes(self) -> Shapes:
+        """Degrees for each class or for all, of each feature or of all."""
+        k, d = table_shape(self.mean)
+        return {"mean": [(k, d)], "scale": [(k, d)], "degrees": [(k, d), (1, d), (k, 1), (1, 1)]}
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 Tree = TypeVar("Tree")
 
 _trace_state = partial(get_opaque_trace_state, convention="jaxgen")
-_OUTSIDE = _trace_state()  # of any transformation
+# Of no transformation: on a thread of its own, since the first use of the package may be inside of one.
+with ThreadPoolExecutor(1) as thread:
+    _OUTSIDE = thread.submit(_trace_state).result()
 
 
 def is_traced(*trees: Any) -> bool:

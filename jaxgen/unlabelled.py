@@ -52,7 +52,7 @@ def fit_em(
         [1, 1, 1, 0, 0, 0]
     """
     classifier, report = train_em(estimator, x, y, **options)
-    em_runs.warn_unless_converged(report)
+    em_runs.warn_unless_converged(report, stacklevel=3)
     return classifier
 
 
@@ -92,9 +92,10 @@ def train_em(
         observed: True for the entries of x that count, as for `fit`.
         start: "k-means++", from the nearest of seeds far apart, or of the means of classes with labels; "random", from
             random responsibilities; or a classifier. By default the first, the second for sparse rows.
-        restarts: runs from different starts, all in one program; the one of the highest evidence is returned.
+        restarts: runs from different starts, all in one program; the one that raised it highest is returned.
         tolerance: change of what a step raises, the evidence and the log prior that hyperparameters stand for, in nats
-            a row; two steps in a row that change it by no more end a run.
+            a row; two steps in a row that change it by no more, or by no more than its rounding, 4 eps of it, end a
+            run.
         max_steps: at which it ends anyway.
 
     Returns:

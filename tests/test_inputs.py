@@ -169,6 +169,10 @@ def _of(num_classes, density):
             r"degrees must have shape",
         ),
         (_of(3, jg.NegativeBinomial(jnp.ones((3, 2)), jnp.ones((2, 2)))), r"rate must have shape \(3, 2\) or \(3, 1\)"),
+        (
+            _of(3, jg.DiagonalStudentT(jnp.zeros((3, 2)), jnp.ones((3, 2)), jnp.ones(3))),
+            r"degrees must have shape \(3, 2\)",
+        ),
         (_of(3, jg.Mixed((jg.Poisson(jnp.zeros(3)),), ((0, 1),))), r"Poisson.log_rate must have shape \(K, d\)"),
         (_of(2, jg.Poisson(jnp.zeros((3, 2)))), r"log_prior must have one entry for each of the density's 3 classes"),
     ],
@@ -188,6 +192,10 @@ def test_arrays_that_do_not_fit_each_other_are_named(c, message):
             r"density.scale must hold positive.*-1.0 at \[0, 0\]",
         ),
         (jg.Gaussian(jnp.zeros((2, 2)), jnp.zeros((1, 2, 2))), r"density.cholesky must hold positive .* diagonal"),
+        (
+            jg.DiagonalStudentT(jnp.zeros((2, 2)), -jnp.ones((2, 2)), jnp.ones((1, 1))),
+            r"density.scale must hold positive numbers; found -1.0",
+        ),
         (
             jg.Multinomial(jnp.full((2, 2), jnp.nan)),
             r"density.log_probability must hold numbers.*nan at \[0, 0\].*under jit",
@@ -460,6 +468,40 @@ def test_a_padded_row_may_hold_any_label():
     padded = np.where(weight > 0, Y, -1)
     statistics = jg.LDA().statistics(X, padded, num_classes=2, sample_weight=weight)
     np.testing.assert_array_equal(statistics.class_weight.value, [2, 2])
+
+
+def test_the_label_of_an_absent_row_makes_no_class():
+    """255 is how images mark what is to be ignored."""
+    x, y = np.r_[X, X[:1] + 7], np.r_[Y, 255].astype(np.uint8)
+    weight = (y < 255).astype(float)
+    np.testing.assert_array_equal(
+        jg.fit(jg.GaussianNB(), x, y, sample_weight=weight).density.mean, jg.fit(jg.GaussianNB(), X, Y).density.mean
+    )
+    x, y, weight = (np.concatenate([a] * 2) for a in (x, y, weight))
+    for folds in (np.arange(len(y)) % 2, "leave-one-out"):
+        found = jg.cross_validate(jg.GaussianNB(), x, y, folds=folds, sample_weight=weight).accuracy
+        few = jg.cross_validate(jg.GaussianNB(), x, np.minimum(y, 1), folds=folds, sample_weight=weight).accuracy
+        np.testing.assert_array_equal(found, few)
+    assert jg.metrics.confusion_matrix(y, np.minimum(y, 1), sample_weight=weight).shape == (2, 2)
+    assert jg.metrics.confusion_matrix(np.minimum(y, 1), y, sample_weight=weight).shape == (2, 2)
+
+
+def test_whole_numbers_are_parameters_too():
+    line = jg.LinearClassifier(np.array([[-1, 1]]), np.array([0, 0]))
+    assert jg.predict(line, np.array([[3.0], [-2.0]])).tolist() == [1, 0]
+
+
+def test_a_first_use_inside_of_jit_is_like_any_other(run_script):
+    code = """
+import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
+def first(x):
+    c = jg.Classifier(np.zeros(2, "f4"), jg.DiagonalGaussian(np.eye(2, dtype="f4"), np.ones((1, 2), "f4")))
+    return jg.log_posterior(c, np.eye(2, dtype="f4")) + x
+print(np.asarray(jax.jit(first)(0.0)).argmax(axis=1).tolist())
+from jaxgen import tracing
+print(tracing.is_recorded(), tracing._trace_state() == tracing._OUTSIDE)
+"""
+    assert run_script(code, optimised=False) == ["[0, 1]", "False True"]
 
 
 def test_lists_and_boolean_labels_are_welcome():

@@ -487,6 +487,16 @@ BAD_CALLS = {
         TypeError,
         r"optimizer must be an optax.*found 'sgd'",
     ),
+    "squares of the target that overflow": (
+        lambda: FIT(X.astype(np.float32), np.where(T > 1, 3e38, -3e38)),
+        ValueError,
+        r"target must hold numbers whose squares have a sum in float32; found 3e\+38",
+    ),
+    "NaN in the regressor": (
+        lambda: lr.predict(lr.LinearRegressor(np.full(6, np.nan), np.array(0.0)), X),
+        ValueError,
+        r"regressor must hold finite weights and biases; found NaN",
+    ),
     "no regressor": (lambda: lr.predict((T, 0), X), TypeError, r"must be a LinearRegressor; found tuple"),
     "points of other width": (
         lambda: lr.predict(FIT(X, T), X[:, :1]),

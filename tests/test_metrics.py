@@ -312,6 +312,13 @@ def test_bad_calls(metric, arguments, settings, error, message):
         metric(*arguments, **settings)
 
 
+def test_accuracy_asks_for_no_number_of_classes():
+    with pytest.raises(
+        ValueError, match=r"predicted must hold labels of 0 or more, in every row; found -1 in row 1\.$"
+    ):
+        metrics.accuracy(np.array([0, 1]), np.array([0, -1]))
+
+
 @pytest.mark.parametrize("metric", [metrics.confusion_matrix, metrics.f1])
 def test_num_classes_is_asked_for_under_a_trace(metric):
     with pytest.raises(ValueError, match=r"num_classes cannot be inferred.*num_classes=K"):

@@ -115,6 +115,8 @@ def test_what_is_wrong_with_a_batch_is_said_with_its_number():
     with pytest.raises(ValueError, match="num_rows must be at least 1; found 0"):
         train((x, y), num_rows=0)
     assert np.isfinite(train((x, y), num_rows=10**11)[0].weights).all()  # more than a compiled counter counts
+    with pytest.raises(TypeError, match="one batch after the other, outside of traces"):
+        jax.jit(lambda start: train((x, y), start=start)[0])(jg.LinearClassifier(jnp.zeros((4, 3)), jnp.zeros(3)))
     with pytest.raises(TypeError, match="with an optimizer"):
         jg.train_batches(jg.LogisticRegression(), [(x, y)], num_classes=3, num_rows=20)
 

@@ -323,6 +323,14 @@ def test_imputation_beside_a_family_that_has_nothing_to_fill_in_with():
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
     with pytest.raises(TypeError, match="no mean of a missing feature of Categorical"):
         jax.jit(jg.impute)(c, x, observed)
+    both = jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.BernoulliNB(binarize=0.5), (1,))))
+    known = np.arange(12) % 3 > 0
+    pairs, seen = np.random.default_rng(0).random((12, 2)), np.stack([known, np.ones(12, bool)], axis=1)
+    binary = jg.fit(both, pairs, np.arange(12) % 2)
+    for key in (None, jax.random.key(0)):
+        assert np.isfinite(jg.impute(binary, pairs, seen, key=key)).all()
+        with pytest.raises(TypeError, match=r"feature of Bernoulli: what x was before binarize=0.5 is not known"):
+            jg.impute(binary, pairs, seen[:, ::-1], key=key)
     text, d = words(), words().density.num_features
     events = text._replace(density=jg.Mixed((text.density, jg.Poisson(jnp.zeros((K, 1)))), (tuple(range(d)), (d,))))
     row = np.r_[np.ones(d), np.nan]

@@ -139,6 +139,16 @@ def test_what_is_refused_and_why():
             jg.sample(key, *arguments, **keywords)
 
 
+def test_parameters_by_hand_are_of_one_dtype_and_classes_exist():
+    mean = np.array([[0], [40]])  # whole numbers
+    c = jg.Classifier(np.log(np.array([0.5, 0.5], np.float32)), jg.DiagonalGaussian(mean, np.ones((1, 1))))
+    x, y = jg.sample(jax.random.key(0), c, 200)
+    assert (abs(np.asarray(x)[:, 0] - mean[:, 0][y]) < 6).all()
+    np.testing.assert_array_equal(jg.predict(c, x), y)
+    drawn = jax.jit(lambda y: jg.sample(jax.random.key(0), c, 4, y=y)[0])(jnp.array([1, 2, -1, 0]))
+    np.testing.assert_array_equal(np.isnan(drawn[:, 0]), [False, True, True, False])
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("rate", [9e4, 1e8, 1e12])
 def test_large_counts_have_their_mean_and_variance(rate, dtype):

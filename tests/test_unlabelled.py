@@ -14,6 +14,7 @@ from registry import CASES, K, each
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
+from jaxgen import em, starts
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -221,10 +222,60 @@ def test_a_start_is_not_blamed_for_what_is_not_of_it():
         jg.fit_em(jg.QDA(ridge=0.0), x, start=start, sample_weight=weight)
 
 
+def test_a_start_under_which_a_row_is_impossible_is_named():
+    never = jg.Classifier(jnp.zeros(2), jg.Bernoulli(jnp.full((2, 2), -jnp.inf), jnp.zeros((2, 2))))
+    with pytest.raises(ValueError, match=r"start must be .* possible; found row 3, which is impossible under every"):
+        jg.fit_em(jg.BernoulliNB(), np.eye(5)[:, [4, 3]], start=never)
+
+
 def test_a_run_that_ends_early_warns():
     x, _ = clusters(60)
-    with pytest.warns(RuntimeWarning, match="EM did not converge in 2 steps"):
+    with pytest.warns(RuntimeWarning, match="EM did not converge in 2 steps") as warned:
         jg.fit_em(jg.QDA(), x, num_classes=3, key=jax.random.key(0), max_steps=2)
+    assert warned[0].filename == __file__
+
+
+def test_seeds_of_classes_without_labels_are_rows_without_labels():
+    """An outlier of known class is farthest from all; a cluster that nobody has named is where the second seed is."""
+    x = np.r_[np.random.default_rng(0).normal(size=(40, 1)), np.full((1, 1), 1e3), [[30.0], [30.5], [31.0]]]
+    y = np.where(np.arange(44) < 41, 0, -1)
+    c = jg.fit_em(jg.GaussianNB(), x, y, num_classes=2, key=jax.random.key(0))
+    np.testing.assert_allclose(c.density.mean[1], 30.5, atol=1e-6)
+
+
+def test_the_seed_of_a_class_is_the_mean_of_what_was_observed():
+    x = np.array([[0.0, 9.0], [0.0, np.nan], [8.0, 1.0], [8.0, 1.0], [0.0, 8.0], [0.0, 2.0]])
+    labelled = np.eye(2)[[0, 0, 1, 1, 0, 0]] * (np.arange(6) < 4)[:, None]
+    data = em.Data(x[:, 1:], ~np.isnan(x[:, 1:]), jnp.asarray(labelled), jnp.asarray(1.0 - labelled.sum(axis=1)))
+    found = starts.by_nearest_seed(jax.random.key(0), data)
+    np.testing.assert_array_equal(found[4:], np.eye(2))  # 8 is nearer to 9 than to 1, and 2 to 1
+
+
+def test_the_best_run_is_the_one_that_raised_evidence_and_prior_highest():
+    """Here the evidence alone prefers another."""
+    rng = np.random.default_rng(0)
+    x = (rng.random((12, 4)) < 0.5).astype(float)
+    estimator = jg.BernoulliNB(alpha=0.2)
+    begun = [estimator.statistics(x, rng.dirichlet(np.ones(2), 12)) for _ in range(3)]
+    data = em.Data(jnp.asarray(x), None, jnp.zeros((12, 2)), jnp.ones(12))
+
+    def best(*begun):
+        stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
+        return em.ascend(estimator, stack, data, jnp.array(1e-9), max_steps=5000)[0]
+
+    def log_prior(c):  # of a Beta(0.2, 0.2) + 1 for each word
+        return float(0.2 * (c.density.log_present + c.density.log_absent).sum())
+
+    evidence = [float(jg.log_evidence(best(each), x).sum()) for each in begun]
+    raised = [e + log_prior(best(each)) for e, each in zip(evidence, begun, strict=True)]
+    assert np.argmax(raised) != np.argmax(evidence)
+    np.testing.assert_allclose(jg.log_evidence(best(*begun), x).sum(), evidence[np.argmax(raised)], rtol=1e-6)
+
+
+def test_whole_numbers_need_no_promotion():
+    counts = np.random.default_rng(0).poisson(4.0, (30, 2))
+    options = {"num_classes": 2, "key": jax.random.key(0), "start": "random"}
+    close(jg.fit_em(jg.PoissonNB(), counts, **options), jg.fit_em(jg.PoissonNB(), counts.astype(float), **options))
 
 
 @pytest.mark.thorough
