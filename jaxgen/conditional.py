@@ -54,39 +54,40 @@ def residuals(
     return jnp.where(missing[:, None], -step, residual), inverse
 
 
-def covariance(x: PartialRows, inverse: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+def covariance(x: PartialRows, inverse: Float[Array, "n covariances d d"]) -> Float[Array, "n covariances d d"]:
     """P_mm⁻¹, the covariance of what is missing, zero elsewhere; from R⁻¹."""
     missing = ~jnp.asarray(x.observed)
-    return jnp.where(missing[:, :, None] & missing[:, None, :], einsum("nji,njk->nik", inverse, inverse), 0.0)
+    both = (missing[:, :, None] & missing[:, None, :])[:, None]
+    return jnp.where(both, matmul(jnp.swapaxes(inverse, 2, 3), inverse), 0.0)
 
 
 def expected(
     x: PartialRows, labels: Labels, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
-) -> tuple[Float[Array, "rows d"], HardLabels, Float[Array, "rows d d"]]:
-    """Rows as they are expected under their own class, whose they are, and the covariance of what was missing.
+) -> tuple[Float[Array, "rows d"], HardLabels, Float[Array, "covariances d d"]]:
+    """Rows as they are expected under their own class, whose they are, and the covariances of what was missing, summed.
 
     Rows that are shared by classes are given once for each.
     """
     if isinstance(labels, SoftLabels):
-        responsibilities, k, tuning = labels.dense(), labels.num_classes, labels.tuning
-        x = jax.tree.map(lambda leaf: jnp.repeat(leaf, k, axis=0), x)
-        labels = HardLabels(
-            jnp.tile(jnp.arange(k, dtype=jnp.int32), len(responsibilities)),
-            responsibilities.reshape(-1),
-            k,
-            tuning=tuning,
-        )
+        r, k = labels.dense(), labels.num_classes
+        residual, inverse = residuals(x, mean, whitening)
+        filled = jnp.where(jnp.asarray(x.observed)[:, None], x.values[:, None], mean[None] + residual)
+        weight = r if len(whitening) == k else jnp.sum(r, axis=1, keepdims=True)
+        spread = einsum("nk,nkij->kij", weight, covariance(x, inverse))
+        labels = HardLabels(jnp.tile(jnp.arange(k, dtype=jnp.int32), len(r)), r.reshape(-1), k, tuning=labels.tuning)
+        return filled.reshape(-1, filled.shape[-1]), labels, spread
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
         row = jax.tree.map(lambda leaf: leaf[None], x)
         residual, inverse = residuals(row, mean[None], whitening[None])
-        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, inverse[:, 0])[0]
+        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, inverse)[0, 0]
 
-    shared = whitening.shape[0] == 1
+    shared = len(whitening) == 1
     filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if shared else 0))(
         x, labels.expand(mean), whitening[0] if shared else labels.expand(whitening)
     )
-    return filled, labels, spread
+    total = labels.class_sum(spread)
+    return filled, labels, jnp.sum(total, axis=0, keepdims=True) if shared else total
 
 
 def drawn(

@@ -170,9 +170,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if self.covariance != "full":
             return self.summarise(x, labels)
         density = whole(density)
-        rows, labels, covariance = expected(x, labels, density.mean, inverse_factor(density.cholesky))
-        moments, spread = self.summarise(rows, labels), labels.class_sum(covariance)
-        spread = jnp.sum(spread, axis=0, keepdims=True) if self.shared else spread
+        rows, labels, spread = expected(x, labels, density.mean, inverse_factor(density.cholesky))
+        moments = self.summarise(rows, labels)
         return dataclasses.replace(moments, scatter=moments.scatter + spread)
 
     def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:

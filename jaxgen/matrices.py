@@ -102,9 +102,10 @@ def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]
 def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "classes d d"]:
     """L⁻¹ for each lower triangular L: whitening by a matrix product is many times faster than by a solve per row.
 
-    By forward substitution, in strips of rows (Higham 2002, section 14.2.2). A triangular solve would do as well, but
-    on a CPU it is OpenBLAS's, whose threads then keep the cores busy waiting: LDA's scores of 200,000 × 100 took 33 ms
-    after it, and take 18.
+    By forward substitution, in strips of rows (Higham 2002, section 14.2.2); in the corners of the strips a column of
+    all of them is eliminated at a time, which takes 4 ms for 1,000 of 16 × 16, and 38 by sums over rows. A triangular
+    solve would do as well, but on a CPU it is OpenBLAS's, whose threads then keep the cores busy waiting: LDA's scores
+    of 200,000 × 100 took 33 ms after it, and take 18.
     """
     count, d = cholesky.shape[0], cholesky.shape[-1]
     strip = min(_STRIP, d)
@@ -117,14 +118,17 @@ def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "class
     rows = padded.reshape(count, strips, strip, size)
     identity = jnp.eye(size, dtype=cholesky.dtype)
 
-    def invert_row(i: Array, inverse: Array) -> Array:
-        row = lax.dynamic_index_in_dim(blocks, i, 2, keepdims=False)
-        own = lax.dynamic_index_in_dim(identity, i, 0)[None, :, :strip]
-        rest = own - jnp.sum(row[..., None] * inverse, axis=-2)
-        pivot = lax.dynamic_index_in_dim(row, i, 2)
-        return lax.dynamic_update_index_in_dim(inverse, rest / pivot, i, 2)
+    feature = jnp.arange(strip)
 
-    corners = lax.fori_loop(0, strip, invert_row, jnp.zeros_like(blocks))
+    def eliminate(j: Array, inverse: Array) -> Array:
+        column = lax.dynamic_index_in_dim(blocks, j, 3, keepdims=False)
+        row = lax.dynamic_index_in_dim(inverse, j, 2, keepdims=False) / lax.dynamic_index_in_dim(column, j, 2)
+        rest = inverse - jnp.where(feature > j, column, 0.0)[..., None] * row[:, :, None]
+        return jnp.where((feature == j)[:, None], row[:, :, None], rest)
+
+    corners = lax.fori_loop(0, strip, eliminate, jnp.zeros_like(blocks) + identity[:strip, :strip])
+    if strips == 1:
+        return corners[:, 0]
 
     def invert_strip(i: Array, inverse: Array) -> Array:
         own = lax.dynamic_slice_in_dim(identity, i * strip, strip)
