@@ -101,12 +101,6 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     return weight
 
 
-def infer_num_classes(y: Any, weight: Any) -> int:
-    """K, by the largest label of a row that counts; of weights under a trace any row may."""
-    counts = True if weight is None or is_traced(weight) else np.asarray(weight) > 0
-    return int(np.max(np.asarray(y), where=counts, initial=0)) + 1
-
-
 def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabels:
     if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise TypeError(
@@ -119,7 +113,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 "num_classes cannot be inferred from y under a trace (jit, vmap, grad); found None. "
                 "Give it: num_classes=K."
             )
-        num_classes = infer_num_classes(y, weight)
+        num_classes = max(int(np.max(np.asarray(y))) + 1, 1) if y.size else 1
     num_classes = check_integer("num_classes", num_classes)
     if not is_traced(y):
         labels = np.asarray(y)

@@ -118,15 +118,15 @@ def inverse_factor(cholesky: Float[Array, "classes d d"]) -> Float[Array, "class
     rows = padded.reshape(count, strips, strip, size)
     identity = jnp.eye(size, dtype=cholesky.dtype)
 
-    feature = jnp.arange(strip)
+    feature = jnp.arange(strip)[None, None]
 
     def eliminate(j: Array, inverse: Array) -> Array:
         column = lax.dynamic_index_in_dim(blocks, j, 3, keepdims=False)
         row = lax.dynamic_index_in_dim(inverse, j, 2, keepdims=False) / lax.dynamic_index_in_dim(column, j, 2)
         rest = inverse - jnp.where(feature > j, column, 0.0)[..., None] * row[:, :, None]
-        return jnp.where((feature == j)[:, None], row[:, :, None], rest)
+        return jnp.where((feature == j)[..., None], row[:, :, None], rest)
 
-    corners = lax.fori_loop(0, strip, eliminate, jnp.zeros_like(blocks) + identity[:strip, :strip])
+    corners = lax.fori_loop(0, strip, eliminate, jnp.zeros_like(blocks) + identity[None, None, :strip, :strip])
     if strips == 1:
         return corners[:, 0]
 
