@@ -44,6 +44,8 @@ class Bernoulli(AffineDensity):
 
         log p(x | k) = Σ_j x_j log φ_kj + (1 − x_j) log(1 − φ_kj)
 
+    (McCallum & Nigam 1998, A comparison of event models for naive Bayes text classification.)
+
     Attributes:
         log_present: log φ, (K, d).
         log_absent: log(1 − φ), (K, d); kept apart, since log(1 − exp(log φ)) has no digits where φ is near 1 or 0.

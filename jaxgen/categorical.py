@@ -39,6 +39,8 @@ class Categorical:
 
         log p(x | k) = Σ_j log θ_kj[x_j]
 
+    (Murphy 2012, Machine Learning, section 3.5.)
+
     Attributes:
         log_probability: log θ of all categories of all features side by side, (K, Σ_j m_j); those of each feature sum
             to 1.

@@ -58,7 +58,7 @@ def log_likelihood(
 def log_joint(
     c: Classifier[Any], x: Real[AnyArray, "*n d"], *, observed: Bool[AnyArray, "*n d"] | None = None
 ) -> Float[Array, "*n classes"]:
-    """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments and errors as `log_likelihood`.
+    """log p(x, y = k) = log p(x | y = k) + log p(y = k), in nats; arguments, shape and errors as `log_likelihood`.
 
     Example:
         >>> import jax.numpy as jnp, jaxgen as jg

@@ -32,6 +32,9 @@ def merge(a: S, b: S) -> S:
         a: statistics, of any estimator's `statistics`, or merged already.
         b: others of the same estimator, with as many classes and features.
 
+    Returns:
+        Statistics of the same kind and shapes.
+
     Raises:
         TypeError: if a and b are not statistics of one kind.
         ValueError: if their numbers of classes or features differ.
@@ -53,6 +56,13 @@ def subtract(whole: S, part: S) -> S:
     lose digits where little remains: when rows of weight W are taken away at a distance D and R remain, with a
     deviation of σ, the mean errs by at most 4 eps (W/R) (D + σ) and the scatter by 8 eps (S + W D²), S that of the
     whole; variances are kept from turning negative. Where little remains of much, merge what remains instead.
+
+    Args:
+        whole: statistics, of any estimator's `statistics`, or merged already.
+        part: those of some of the same rows, of as many classes and features.
+
+    Returns:
+        Statistics of the same kind and shapes.
 
     Raises:
         TypeError: if the two are not statistics of one kind.

@@ -58,6 +58,13 @@ class EMReport(NamedTuple):
         steps: how many were taken, T.
         log_evidence: mean log p(x, y) of rows with labels and log p(x) of others, in nats, before each step,
             (max_steps,); NaN from T on.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> x, y = np.array([[0], [1], [8], [9]]), np.array([0, -1, -1, 1])
+        >>> _, report = jg.train_em(jg.PoissonNB(), x, y, start=jg.fit(jg.PoissonNB(), x[[0, 3]], y[[0, 3]]))
+        >>> bool(report.converged), report.log_evidence.shape
+        (True, (1000,))
     """
 
     converged: Bool[Array, ""]

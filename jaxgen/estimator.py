@@ -175,6 +175,12 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             ValueError: for shapes, labels, weights or values of x that are out of range.
             TypeError: for dtypes that are not numeric, or labels that are not integers; `observed` where the family
                 cannot leave out a feature.
+
+        Example:
+            >>> import numpy as np, jaxgen as jg
+            >>> words = np.array([[2, 0], [1, 1], [0, 3]])
+            >>> jg.MultinomialNB().statistics(words, np.array([0, 0, 1])).feature_sum.value.tolist()
+            [[3.0, 1.0], [0.0, 3.0]]
         """
         rows, labels = self.check_data(x, y, num_classes, sample_weight, observed, given)
         if block_size is not None:

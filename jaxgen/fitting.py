@@ -121,7 +121,7 @@ def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[
         statistics: of any number of batches, merged.
 
     Returns:
-        Class prior and density; NaN under a trace where a covariance is singular.
+        Class prior (K,) and density; NaN under a trace where a covariance is singular.
 
     Raises:
         ValueError: for hyperparameters out of range or a singular covariance.

@@ -31,6 +31,8 @@ def impute(
 
         E[x_m | x_o] = Σ_k p(y = k | x_o) E[x_m | x_o, y = k]
 
+    the mean of a mixture of conditional densities (Little & Rubin 2019, Statistical Analysis with Missing Data).
+
     Args:
         c: a generative classifier; the mean of a category is none, and of a multinomial the missing words have no known
             total.

@@ -111,7 +111,10 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
     itself is not made of such.
 
     Args:
-        c: a classifier with a shared covariance, Bernoulli, multinomial, Poisson, or already linear.
+        c: a classifier with a shared covariance, Bernoulli, multinomial, Poisson, a mixture of such, or already linear.
+
+    Returns:
+        Weights (d, K) and bias (K,), in nats.
 
     Raises:
         TypeError: if the log odds are not linear.

@@ -167,10 +167,11 @@ def lasso(
 ) -> LinearRegressor:
     """The lasso: minimises Σ_i s_i (t_i − x_iᵀw − b)² / (2 Σ_i s_i) + l1·‖w‖₁, as scikit-learn's Lasso(alpha=l1) does.
 
-    By coordinate descent on the correlations of the features, d² numbers, and Newton steps on the active ones. Weights
-    that are zero are exactly 0. `jax.vmap` over l1 gives a path. Derivatives hold the active set A and its signs fixed,
-    w_A = G_AA⁻¹(c_A − l1·sign w_A); where features of A are dependent, the weights are one solution of many, and their
-    derivatives mean little.
+    By coordinate descent on the correlations of the features, d² numbers (Friedman, Hastie & Tibshirani 2010, Journal
+    of Statistical Software 33), and Newton steps on the active ones, until the duality gap (Kim et al. 2007, IEEE
+    Journal of Selected Topics in Signal Processing 1, 606–617) is small. Weights that are zero are exactly 0.
+    `jax.vmap` over l1 gives a path. Derivatives hold the active set A and its signs fixed, w_A = G_AA⁻¹(c_A − l1·sign
+    w_A); where features of A are dependent, the weights are one solution of many, and their derivatives mean little.
 
     Args:
         x: features (n, d); target and sample_weight too are those of `least_squares`.

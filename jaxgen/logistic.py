@@ -50,6 +50,12 @@ class Report(NamedTuple):
         separable: whether hyperplanes separate the classes, wholly or in part, and nothing holds the weights: with
             l2 = 0 no finite optimum exists, or none that the dtype can tell from that. Training stops as soon as all
             rows are separated.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> _, report = jg.train(jg.LogisticRegression(), np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0]))
+        >>> bool(report.converged), bool(report.separable)
+        (True, False)
     """
 
     converged: Bool[Array, ""]
@@ -132,7 +138,8 @@ def train(
     """Fit an iterative estimator, and report how it went.
 
     Gradients go through the optimum by the implicit function theorem, not through the iterations; where there is no
-    finite optimum they mean nothing.
+    finite optimum they mean nothing. The objective is that of `LogisticRegression`; its minimum is found by Newton's
+    method, or by L-BFGS in compact form (Nocedal & Wright 2006, Numerical Optimization, chapter 3 and section 7.2).
 
     Args:
         estimator: such as `jaxgen.LogisticRegression()`.
@@ -142,6 +149,9 @@ def train(
         sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
         start: where to start, such as `to_linear` of a generative fit; zero weights without it. The optimum is the
             same.
+
+    Returns:
+        The classifier, weights (d, K) and bias (K,), and how the training ended; NaN under a trace for bad values.
 
     Raises:
         ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range.

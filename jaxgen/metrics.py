@@ -176,6 +176,13 @@ class Reliability(NamedTuple):
         confidence: the mean probability of the most probable class, (num_bins,); NaN in a bin without rows.
         accuracy: how often that class was the true one, (num_bins,); NaN in a bin without rows, so that no plot has it.
         weight: the total weight in each bin, (num_bins,).
+
+    Example:
+        >>> import jax.numpy as jnp, jaxgen as jg
+        >>> p = jnp.array([[0.25, 0.75], [0.875, 0.125], [0.875, 0.125]])
+        >>> diagram = jg.metrics.reliability(jnp.array([1, 0, 1]), jnp.log(p), num_bins=2)
+        >>> print(f"{diagram.confidence[1]:.3f} {diagram.accuracy[1]:.3f}")  # (0.75 + 2 · 0.875)/3 and 2/3
+        0.833 0.667
     """
 
     confidence: Float[Array, " bins"]

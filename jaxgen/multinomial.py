@@ -35,7 +35,7 @@ class Multinomial(AffineDensity):
 
         log p(x | k) = log m! − Σ_j log x_j! + Σ_j x_j log θ_kj
 
-    With its coefficient it sums to one over the x of a given total.
+    (McCallum & Nigam 1998.) With its coefficient it sums to one over the x of a given total.
 
     Attributes:
         log_probability: log θ, (K, d); each row of θ sums to 1.

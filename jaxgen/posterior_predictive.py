@@ -73,6 +73,10 @@ def predictive(estimator: Any, statistics: Statistics) -> Classifier[Any]:
         estimator: as for `log_marginal_likelihood`.
         statistics: as for `log_marginal_likelihood`.
 
+    Returns:
+        A classifier of K classes and d features, whose log likelihoods are in nats; NaN under a trace where the
+        statistics are (Gelman et al. 2013, Bayesian Data Analysis, sections 2.6, 3.4 and 3.6).
+
     Raises:
         ValueError: as `log_marginal_likelihood`.
         TypeError: as `log_marginal_likelihood`.

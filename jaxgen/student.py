@@ -159,6 +159,8 @@ class DiagonalStudentT(NamedTuple):
 
         log p(x | k) = Σ_j log Γ((ν + 1)/2)/Γ(ν/2) − ½ log(νπ) − log σ_kj − ½ (ν + 1) log(1 + ((x_j − μ_kj)/σ_kj)²/ν)
 
+    the product over features of `StudentT` with d = 1.
+
     Attributes:
         mean: μ, (K, d).
         scale: σ, (K, d).
