@@ -443,6 +443,18 @@ def test_narrow_duplicates_do_not_wrap():
         assert jg.MultinomialNB().statistics(x, np.array([0, 1])).feature_sum.exact()[0, 0] == 400
 
 
+def test_many_classes_of_few_entries_each():
+    """So many that their rows are not sorted by class, though their table is large."""
+    rng = np.random.default_rng(0)
+    x = scipy.sparse.random_array((2000, 4000), density=0.02, rng=rng, format="csr")
+    x.data = rng.integers(1, 9, len(x.data)).astype(float)
+    y, weight = rng.integers(0, 300, 2000), rng.integers(1, 4, 2000).astype(float)
+    members = scipy.sparse.csr_array((weight, y, np.arange(2001)), shape=(2000, 300))
+    for sample_weight, expected in ((weight, members.T @ x), (None, (members > 0).astype(float).T @ x)):
+        found = jg.MultinomialNB().statistics(x, y, num_classes=300, sample_weight=sample_weight)
+        np.testing.assert_array_equal(found.feature_sum.value, expected.toarray())
+
+
 def test_sparse_equals_dense_in_float32(run_script):
     """On text: many rare words, whose logs are large in all classes."""
     differences = run_script(
