@@ -92,16 +92,16 @@ class _ClassByClass(NamedTuple):
 
 
 class _AllAtOnce(NamedTuple):
-    """Rows of one class each, read where they lie: one sum for all classes, each entry in the place of its class.
+    """Rows of one class each, in their order: one sum for all classes, each entry in the place of its class.
 
     Attributes:
-        rows: their numbers.
+        rows: their numbers; a range where they are read where they lie, which is all of them.
         classes: all of them.
         label: the class of each row.
         weight: of each row.
     """
 
-    rows: range
+    rows: np.ndarray | range
     classes: slice
     label: np.ndarray
     weight: np.ndarray
@@ -233,8 +233,8 @@ def _hard_parts(labels: HardLabels, n: int, dtype: np.dtype, *, in_place: bool) 
     if labels.weight is not None and not np.all(weight > 0):
         rows = np.flatnonzero(weight > 0)
         index, weight = index[rows], weight[rows]
-    elif in_place:
-        return [_AllAtOnce(range(n), slice(0, labels.num_classes), index, weight)]
+    if in_place:
+        return [_AllAtOnce(range(n) if len(rows) == n else rows, slice(0, labels.num_classes), index, weight)]
     # A sort of small integers counts them.
     order = np.argsort(index.astype(np.min_scalar_type(labels.num_classes)), kind="stable")
     members = np.split(order, np.searchsorted(index[order], np.arange(1, labels.num_classes)))

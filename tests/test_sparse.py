@@ -450,7 +450,13 @@ def test_many_classes_of_few_entries_each():
     x.data = rng.integers(1, 9, len(x.data)).astype(float)
     y, weight = rng.integers(0, 300, 2000), rng.integers(1, 4, 2000).astype(float)
     members = scipy.sparse.csr_array((weight, y, np.arange(2001)), shape=(2000, 300))
-    for sample_weight, expected in ((weight, members.T @ x), (None, (members > 0).astype(float).T @ x)):
+    some = weight * (np.arange(2000) % 5 > 0)
+    of_some = scipy.sparse.csr_array((some, y, np.arange(2001)), shape=(2000, 300))
+    for sample_weight, expected in (
+        (weight, members.T @ x),
+        (some, of_some.T @ x),
+        (None, (members > 0).astype(float).T @ x),
+    ):
         found = jg.MultinomialNB().statistics(x, y, num_classes=300, sample_weight=sample_weight)
         np.testing.assert_array_equal(found.feature_sum.value, expected.toarray())
 
