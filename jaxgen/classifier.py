@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxgen.density import D, optional
 from jaxgen.numerics import nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
+from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
     from jax import Array
@@ -129,3 +130,11 @@ def log_prior(class_weight: Float[Array, " classes"], prior_alpha: Array | float
     total = jnp.sum(pseudo)
     prior = jnp.where(total == 0, 1 / class_weight.shape[0], pseudo / jnp.where(total == 0, 1.0, total))
     return safe_log(prior)
+
+
+def with_prior(
+    density: D, class_weight: Float[Array, " classes"], prior_alpha: Array | float
+) -> tuple[Classifier[D], Bool[Array, ""]]:
+    """The classifier of a density and the smoothed class frequencies, and whether any of its leaves is NaN or +∞."""
+    classifier = Classifier(log_prior(class_weight, prior_alpha), density)
+    return classifier, holds_nan_or_infinity(classifier)

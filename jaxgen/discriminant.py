@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -16,11 +17,12 @@ from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
-from jaxgen.matrices import cholesky_or_nan, inverse_factor, load_lapack, with_diagonal
+from jaxgen.matrices import cholesky_or_nan, inverse_factor, loading_lapack, with_diagonal
 from jaxgen.moments import Moments, resolved_variance
 from jaxgen.numerics import nonnegative_or_nan, safe_divide
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column, why_not_finite
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from typing import Any
@@ -149,10 +151,13 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """
         return np.full(num_features, self.fills_in and self.prior is None)
 
+    def summarise_checked(self, rows: Any, labels: Labels, **options: Any) -> tuple[Moments, Any]:
+        """The statistics, while what `estimate` takes LAPACK from is loaded."""
+        with nullcontext() if self.covariance != "full" or is_traced((rows, labels)) else loading_lapack():
+            return super().summarise_checked(rows, labels, **options)
+
     def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""
-        if self.covariance == "full":
-            load_lapack()
         return block_moments(x, labels, full=self.covariance == "full", shared=self.shared)
 
     def naive(self) -> GDA:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from importlib import import_module
@@ -14,23 +15,34 @@ from jax import lax
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from jax import Array
     from jaxtyping import Bool, Float
 
 # Rows that are substituted at a time when a triangle is inverted.
 _STRIP = 16
+# The first that JAX loads of it.
+_LAPACK = "scipy.linalg.cython_blas"
 
 
-def load_lapack() -> None:
-    """Load what JAX takes LAPACK from on a CPU, which it does when it lowers the first factorisation: SciPy's.
+@contextlib.contextmanager
+def loading_lapack() -> Iterator[None]:
+    """Beside what is done here load what JAX takes LAPACK from on a CPU, as it does for the first factorisation: SciPy.
 
-    That is 0.08 s of the 1.1 in which a new process fits LDA. On a thread, while its statistics are compiled, it is
-    hardly any.
+    That is 0.08 s of the 1.1 in which a new process fits LDA. While its statistics are compiled, it is hardly any.
+    Afterwards it is loaded: two threads that come to the modules of a package in another order wait for each other,
+    which Python ends with an error in one of them.
     """
-    if "scipy.linalg" not in sys.modules and jax.default_backend() == "cpu":
-        threading.Thread(target=import_module, args=("scipy.linalg",), name="jaxgen-lapack").start()
+    if _LAPACK in sys.modules or jax.default_backend() != "cpu":
+        yield
+        return
+    thread = threading.Thread(target=import_module, args=(_LAPACK,), name="jaxgen-lapack")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
 
 
 @jax.custom_jvp

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxgen.classifier import Classifier, log_prior
+from jaxgen.classifier import with_prior
 from jaxgen.conjugate import proper
 from jaxgen.statistics import raise_for_nan
-from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
+    from jaxgen.classifier import Classifier
     from jaxgen.statistics import Statistics
 
 
@@ -120,6 +120,4 @@ def _evidence_program(estimator: Any, statistics: Statistics) -> Array:
 @jax.jit
 def _predictive_program(estimator: Any, statistics: Statistics) -> tuple[Classifier[Any], Array]:
     """The classifier, and whether any of its leaves is NaN or +∞."""
-    prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
-    classifier = Classifier(prior, estimator.predictive(statistics))
-    return classifier, holds_nan_or_infinity(classifier)
+    return with_prior(estimator.predictive(statistics), statistics.class_weight.value, estimator.prior_alpha)

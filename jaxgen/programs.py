@@ -13,17 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import blocks, domains, platform
-from jaxgen.classifier import Classifier, log_prior
+from jaxgen.classifier import with_prior
 from jaxgen.density import optional
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
-from jaxgen.total import Total, all_leaves, holds_nan_or_infinity
+from jaxgen.total import Total, all_leaves
 
 if TYPE_CHECKING:
     from jax import Array
 
+    from jaxgen.classifier import Classifier
     from jaxgen.density import D
     from jaxgen.estimator import GenerativeEstimator
     from jaxgen.labels import Labels
@@ -91,6 +92,4 @@ def merge_program(a: S, b: S) -> S:
 @jax.jit
 def estimate_program(estimator: GenerativeEstimator[S, D], statistics: S) -> tuple[Classifier[D], Array]:
     """The classifier, and whether any of its leaves is NaN or +∞."""
-    prior = log_prior(statistics.class_weight.value, estimator.prior_alpha)
-    classifier = Classifier(prior, estimator.density(statistics))
-    return classifier, holds_nan_or_infinity(classifier)
+    return with_prior(estimator.density(statistics), statistics.class_weight.value, estimator.prior_alpha)

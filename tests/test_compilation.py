@@ -177,3 +177,21 @@ print(len(hits))
     name, first = run_script(code)
     assert (name, first) == ("programs", "0")
     assert int(run_script(code)[1]) >= 3  # statistics, estimate, predict
+
+
+def test_what_is_loaded_on_a_thread_has_been_when_a_call_ends(run_script):
+    """Else a caller who loads another part of it meets Python's error for imports that wait for each other."""
+    code = """
+import sys, threading, time, numpy, jaxgen as jg
+from jaxgen import matrices
+load, threads = matrices.import_module, []
+def slowly(name):
+    threads.append(threading.current_thread())
+    time.sleep(2)
+    load(name)
+matrices.import_module = slowly
+x, y = numpy.random.default_rng(0).normal(size=(20, 2)), numpy.arange(20) % 2
+jg.LDA().statistics(x, y)
+print(len(threads), threads[0].is_alive(), "scipy.linalg" in sys.modules)
+"""
+    assert run_script(code, optimised=False) == ["1 False True"]
