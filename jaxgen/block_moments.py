@@ -98,13 +98,17 @@ def _hard_moments(
     A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart.
     What is taken away may be any point: it has no derivative.
     """
+    d = x.shape[1]
+    if not labels.sums_by_matmul:
+        x = jnp.pad(x, ((0, 0), (0, -d % labels.tuning.scatter_width)))
     present = class_weight[:, None] > 0
     pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
     residual = x - labels.expand(pilot)
     rest = _mean(labels.class_sum(residual), class_weight[:, None])
     residual -= labels.expand(jnp.where(present, rest, 0.0))
     if not shared:
-        return pilot, rest, labels.class_sum(residual**2)
+        return pilot[:, :d], rest[:, :d], labels.class_sum(residual**2)[:, :d]
+    residual, pilot, rest = residual[:, :d], pilot[:, :d], rest[:, :d]
     if full and labels.weight is None:  # zeros for absent rows are then all that there is to multiply by
         residual = residual * labels.row_weight[:, None]
         return pilot, rest, matmul(residual.T, residual)[None]
