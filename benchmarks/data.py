@@ -61,7 +61,7 @@ def load_messages(path: Path) -> Split:
         InputError: if the file cannot be read or is not of this form.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # a message may hold other ends of lines
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else f"it is not UTF-8 ({error.reason})"
         raise InputError(f"cannot read {path}: {reason}") from None

@@ -120,7 +120,11 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
     if not np.isfinite(x).all():
         column = frame.columns[np.argmin(np.isfinite(x).all(axis=0))]
         raise InputError(f"{name}: column {column!r} cannot be standardised, its squares overflow; rescale it")
-    return Table(name, kind, np.ascontiguousarray(x[:, x.std(axis=0) > 0]), y.astype(np.int32), tuple(left_out))
+    varies = x.std(axis=0) > 0  # of a category that is rare, an indicator may not
+    if kind == "continuous" and not varies.all():
+        tiny = ", ".join(map(repr, frame.columns[~varies][:5]))
+        raise InputError(f"{name}: column {tiny} cannot be standardised, its squares are zero; rescale it")
+    return Table(name, kind, np.ascontiguousarray(x[:, varies]), y.astype(np.int32), tuple(left_out))
 
 
 def _quarters(column: Any) -> Any:
@@ -181,11 +185,23 @@ def from_csv(path: Path, target: str) -> Table:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            start = file.read(2**16)
-        separator = _separator(start)
-        header = next(csv.reader(start.splitlines(), delimiter=separator), [])
-        # A class may be called None or NA: only an empty cell is surely a gap.
-        frame = pd.read_csv(path, sep=separator, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+            separator = _separator(file.read(2**16))
+            file.seek(0)
+            rows = csv.reader(file, delimiter=separator)
+            header, first = next(rows, []), next(rows, [])
+        # One field more than names is the name of the row, or nothing behind a separator that ends it.
+        ends = len(first) > len(header) and not first[-1].strip()
+        # A class may be called None or NA: only an empty cell is surely a gap. A file that is read in parts would have
+        # classes of other types in each.
+        frame = pd.read_csv(
+            path,
+            sep=separator,
+            encoding="utf-8-sig",
+            keep_default_na=False,
+            na_values=[""],
+            index_col=False if ends else None,
+            low_memory=False,
+        )
     except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise InputError(f"cannot read {path}: {reason}") from None

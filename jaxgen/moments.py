@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxgen.matrices import diagonals, with_diagonal
 from jaxgen.numerics import derivative_alone, matmul, safe_divide
@@ -143,12 +144,15 @@ def diagonal(scatter: Array) -> Array:
 
 
 def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
-    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant."""
+    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant.
+
+    It has its derivative all the same: the weight of one more row may make a variance of it.
+    """
     rounding = 0.25 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
     variance = diagonal(covariance)
     if variance.shape[0] == 1:
         rounding = jnp.max(rounding, axis=0, keepdims=True)
-    return jnp.where(variance <= rounding**2, 0.0, variance)
+    return variance - lax.stop_gradient(jnp.where(variance <= rounding**2, variance, 0.0))
 
 
 def _where(condition: Array, total: Total, otherwise: Total) -> Total:

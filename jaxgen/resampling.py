@@ -103,14 +103,13 @@ def cross_validate(
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = int(np.max(rows.y, initial=0)) + 1 if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
-    if isinstance(folds, str):
-        if folds != "leave-one-out":
-            raise ValueError(f"folds must be a number, a fold for each row or 'leave-one-out'; found {folds!r}.")
-        if merges:
-            return CrossValidation(*leave_one_out(estimator, rows, num_classes))
-        folds = np.arange(len(rows.y))
-    fold = deal(folds, rows.y)
+    one_by_one = isinstance(folds, str)
+    if one_by_one and folds != "leave-one-out":
+        raise ValueError(f"folds must be a number, a fold for each row or 'leave-one-out'; found {folds!r}.")
+    fold = deal(np.arange(len(rows.y)) if one_by_one else folds, rows.y)
     _check_weight(fold, rows.sample_weight)
+    if one_by_one and merges:
+        return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
     parts = copies(rows, inside)
     if merges:

@@ -35,7 +35,7 @@ def test_a_table_beside_scikit_learn(monkeypatch, tmp_path, capsys):
 
 def test_messages(monkeypatch, tmp_path, capsys):
     path = tmp_path / "messages.tsv"
-    path.write_text(MESSAGES, encoding="utf-8")
+    path.write_text("\ufeff" + MESSAGES.replace(" you", "\u2028you"), encoding="utf-8")  # only \n ends a line
     assert run(monkeypatch, "--text", path) == 0
     printed = capsys.readouterr().out
     assert "messages.tsv: 40 rows" in printed

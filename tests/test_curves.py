@@ -211,6 +211,25 @@ def test_what_a_csv_may_hold(tmp_path):
     assert data.left() == "data: left out 1 rows without a target, columns of one value: same."
 
 
+@pytest.mark.parametrize("row", ["{y},{a},{b},", "row {i},{y},{a},{b}"], ids=["separator at the end", "row names"])
+def test_a_csv_with_one_field_more_than_names(tmp_path, row):
+    lines = [row.format(i=i, y=i % 2, a=i % 4, b=i % 5) for i in range(60)]
+    data = tables.from_csv(saved(tmp_path, "y,a,b\n" + "\n".join(lines)), "y")
+    assert (data.x.shape, data.num_classes) == ((60, 2), 2)
+    np.testing.assert_array_equal(data.y, np.arange(60) % 2)
+
+
+def test_a_csv_that_is_long_or_wide(tmp_path):
+    n = 300_000  # pandas reads parts of it apart, unless told
+    labels = ["" if i == 3 else "x" if i >= n - 2 else i % 2 for i in range(n)]
+    data = tables.from_csv(saved(tmp_path, "a,y\n" + "\n".join(f"{i % 7},{y}" for i, y in enumerate(labels))), "y")
+    assert (len(data.x), data.num_classes) == (n - 1, 3)
+    names = ",".join([*(f"feature {i}" for i in range(6_000)), "y"])
+    assert len(names) > 2**16
+    rows = [",".join([*map(str, RNG.integers(9, size=6_000)), str(i % 2)]) for i in range(20)]
+    assert tables.from_csv(saved(tmp_path, "\n".join([names, *rows])), "y").x.shape == (20, 6_000)
+
+
 def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
     rng, text = np.random.default_rng(0), "x,easy,hard\n"
     for i in range(40):
@@ -230,6 +249,7 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("x,y\n" + "".join(f"{i}e-200,{i % 2}\n" for i in range(20)), "squares are zero; rescale"),
         ("", "cannot read"),
         ("x,y,y\n" + "1,0,0\n2,1,1\n" * 20, "two columns named 'y'"),
         ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),

@@ -101,6 +101,20 @@ def test_rows_without_weight_have_their_derivatives_where_a_whole_batch_has_none
         np.testing.assert_allclose(mine, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical"])
+def test_the_variance_of_one_row_moves_with_the_weight_of_another(covariance):
+    """S/N + ridge · pooled: from 0 and 9/5 by (x₁ − μ₀)²/N₀ = 2, and 0.7 (1 · 5/2 − 9/2)/(5/2)² of the pooled one."""
+    x, y, weight = np.array([[1.0], [2.0], [0.0], [3.0]]), np.array([0, 0, 1, 1]), jnp.array([0.5, 0.0, 1.0, 1.0])
+    estimator = jg.GDA(covariance, shared=False, ridge=0.7)
+
+    def variance(w):
+        density = jg.fit(estimator, x, y, num_classes=2, sample_weight=w).density
+        return (density.cholesky if covariance == "full" else density.scale).ravel()[0] ** 2
+
+    np.testing.assert_allclose(variance(weight), 0.7 * 9 / 5, rtol=1e-12)
+    np.testing.assert_allclose(jax.grad(variance)(weight)[1], 2 - 0.7 * 0.32, rtol=1e-12)
+
+
 def test_what_weighs_nothing_has_a_derivative_when_it_is_taken_away_or_scaled():
     """A batch at 1 and 3: a row at 6 of weight w = 0 is taken away; or γ = 0 of the batch is kept beside others."""
     e, x, y = jg.GaussianNB(), np.array([[1.0], [3.0]]), np.zeros(2, int)

@@ -104,6 +104,8 @@ def test_something_must_be_left_to_fit_to(estimator):
     for weight, message in ((np.zeros(8), "weights of all rows are zero"), (fold, "found all of it in fold 1")):
         with pytest.raises(ValueError, match=message):
             jg.cross_validate(estimator, X[:8], Y[:8], folds=fold, sample_weight=weight)
+    with pytest.raises(ValueError, match="found all of it in fold 3"):
+        jg.cross_validate(estimator, X[:8], Y[:8], folds="leave-one-out", sample_weight=np.arange(8) == 3)
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
