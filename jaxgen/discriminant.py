@@ -18,8 +18,8 @@ from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
 from jaxgen.matrices import cholesky_or_nan, inverse_factor, loading_lapack, with_diagonal
-from jaxgen.moments import Moments, resolved_variance
-from jaxgen.numerics import nonnegative_or_nan, safe_divide
+from jaxgen.moments import Moments, diagonal, resolved
+from jaxgen.numerics import nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column, why_not_finite
 from jaxgen.tracing import is_traced
@@ -149,7 +149,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         A variance that comes from what was filled in alone falls with every step of EM, and the ridge, in its units,
         with it: to no end.
         """
-        return np.full(num_features, self.fills_in and self.prior is None)
+        taken = self.fills_in and self.prior is None
+        return np.repeat([[taken], [taken and not self.shared]], num_features, axis=1)
 
     def summarise_checked(self, rows: Any, labels: Labels, **options: Any) -> tuple[Moments, Any]:
         """The statistics, while what `estimate` takes LAPACK from is loaded."""
@@ -167,7 +168,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             prior = dataclasses.replace(prior, scale=jnp.diagonal(jnp.asarray(prior.scale)))
         if prior is not None:
             prior = dataclasses.replace(prior, degrees=None)  # those of d features at once
-        ridge = jnp.maximum(self.ridge, 1e-6)
+        ridge = jnp.asarray(self.ridge)
+        ridge = jnp.maximum(ridge.astype(working_dtype(ridge.dtype)), 1e-6)
         return GDA(form, shared=self.shared, ridge=ridge, prior_alpha=self.prior_alpha, prior=prior)
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
@@ -196,15 +198,17 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if not self.shared:
             covariance = safe_divide(scatter, beside(weight, scatter), pooled)
             covariance, weight = pool(covariance, pooled, weight, self.pooling)
-        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * ridge_unit(resolved_variance(pooled, mean)[0])
-        variance = resolved_variance(covariance, mean)
+        ridge = nonnegative_or_nan(self.ridge, mean.dtype) * ridge_unit(diagonal(resolved(pooled, mean))[0])
+        covariance = resolved(covariance, mean)
+        variance = diagonal(covariance)
         shrinkage = shrinkage_column("GDA.shrinkage", self.shrinkage, len(covariance), mean.dtype)
         if self.target == "spherical" and self.covariance != "spherical":
             variance = between(variance, jnp.mean(variance, axis=-1, keepdims=True), shrinkage)
         variance += ridge[None]
         if self.covariance == "full":
+            regularised = jnp.asarray(self.ridge).astype(mean.dtype) > 0
             covariance = with_diagonal(beside(1 - shrinkage, covariance) * covariance, variance)
-            return self._density(mean, covariance, (jnp.asarray(self.ridge) > 0) | jnp.any(shrinkage > 0))
+            return self._density(mean, covariance, regularised | jnp.any(shrinkage > 0))
         if self.covariance == "spherical":
             seen = total if self.shared else jnp.where(jnp.any(weight > 0, axis=1, keepdims=True), weight, total)
             weighted, mass = (jnp.mean(each, axis=-1, keepdims=True) for each in (variance * seen, seen))

@@ -214,11 +214,26 @@ def _seen(data: em.Data) -> np.ndarray:
 
 
 def _with_constants(data: em.Data, columns: np.ndarray) -> em.Data:
-    """The data with what is missing of a constant feature filled in, where it may be: it is that constant."""
+    """The data with what is missing of a constant feature filled in, where it may be: it is that constant.
+
+    In a row of one class that is the constant of that class, in others that of all. `columns` as
+    `GenerativeEstimator.takes_for_constant`.
+    """
     if data.observed is None or not columns.any():
         return data
     x, observed = jnp.asarray(data.x).astype(data.labelled.dtype), jnp.asarray(data.observed)
-    present = observed & ((jnp.sum(data.labelled, axis=1) + data.unlabelled) > 0)[:, None]
-    least, largest = jnp.where(present, x, jnp.inf).min(axis=0), jnp.where(present, x, -jnp.inf).max(axis=0)
-    constant = (jnp.asarray(columns) & (least == largest))[None]
-    return data._replace(x=jnp.where(constant & ~observed, least[None], x), observed=observed | constant)
+    member = (data.labelled > 0) | (data.unlabelled > 0)[:, None]
+
+    def bounds(mine: Array) -> tuple[Array, Array]:
+        present = observed & mine[:, None]
+        return jnp.where(present, x, jnp.inf).min(axis=0), jnp.where(present, x, -jnp.inf).max(axis=0)
+
+    least, largest = jax.lax.map(bounds, member.T)
+    one, unseen, everywhere = least == largest, least > largest, least.min(axis=0) == largest.max(axis=0)
+    in_every_class, by_itself = jnp.asarray(columns)
+    one &= (in_every_class & jnp.all(one | unseen, axis=0) | by_itself)[None]
+    own = jnp.argmax(member, axis=1)
+    constant = one[own] & (jnp.sum(member, axis=1) == 1)[:, None]
+    value = jnp.where(constant, least[own], least.min(axis=0)[None])
+    constant |= (in_every_class & everywhere)[None]
+    return data._replace(x=jnp.where(constant & ~observed, value, x), observed=observed | constant)

@@ -77,9 +77,9 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
     def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
         x, joint, keys = data
         if keys is None:
-            missing = jnp.sum(
-                jax.nn.softmax(joint, axis=1)[:, :, None] * optional(density, "conditional_mean")(x), axis=1
-            )
+            posterior = jax.nn.softmax(joint, axis=1)[:, :, None]
+            mean = optional(density, "conditional_mean")(x)  # a class that is impossible may have none
+            missing = jnp.sum(posterior * jnp.where(posterior > 0, mean, 0.0), axis=1)
         else:
             of_class, of_features = jax.random.split(keys[0])
             y = jax.random.categorical(of_class, joint).astype(jnp.int32)

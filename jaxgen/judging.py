@@ -262,5 +262,5 @@ def area(labels: Labels, score: Float[Array, "n curves"]) -> Float[Array, ""]:
         return jnp.pad(jnp.take_along_axis(weight, rows_to_corner, axis=0), ((1, 0), (0, 0)))
 
     mine, rest = corners(mine), corners(rest)
-    area = jnp.sum((mine[1:] - mine[:-1]) * (rest[1:] + rest[:-1]) / 2, axis=0)
-    return jnp.mean(safe_divide(area, mine[-1] * rest[-1], jnp.nan))
+    mine, rest = (safe_divide(each, each[-1:], jnp.nan) for each in (mine, rest))  # products of weights may underflow
+    return jnp.mean(jnp.sum((mine[1:] - mine[:-1]) * (rest[1:] + rest[:-1]) / 2, axis=0))

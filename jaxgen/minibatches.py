@@ -84,11 +84,14 @@ def train_batches(
     for step, batch in enumerate(batches, 1):
         try:
             rows, labels = _check_batch(batch, num_classes)
-            decay = jnp.asarray(estimator.l2) / float(num_rows)
+            decay = jnp.asarray(estimator.l2).astype(working_dtype(rows.dtype)) / float(num_rows)
             if frame is None:
                 if start is not None:
                     check_start(start, rows.shape[1], num_classes)
-                frame = _frame_program(rows, labels, decay)
+                first, weighs = _frame_program(rows, labels, decay)
+                if not weighs:
+                    continue
+                frame = first
                 table = frame.table(start)
                 state = estimator.optimizer.init(table)
             if rows.shape[1] != len(frame.unit):
@@ -99,6 +102,8 @@ def train_batches(
         except (ValueError, TypeError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"batch {step}: {error}") from None
+    if frame is None and step:
+        culprits.raise_for_no_weight()
     if frame is None:
         raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
     no = jnp.zeros((), bool)
@@ -124,14 +129,15 @@ def _arrays(x: Array, labels: Labels) -> tuple[Array, Array, Array]:
 
 
 @jax.jit
-def _frame_program(x: Array, labels: Labels, decay: Array) -> Frame:
+def _frame_program(x: Array, labels: Labels, decay: Array) -> tuple[Frame, Array]:
+    """The frame that a first batch gives, and whether it holds a row that weighs something."""
     rows, fraction, _ = _arrays(x, labels)
     occurs = jnp.ones(fraction.shape[1], bool)  # a class may come later
     frame = Frame.of(rows, fraction, occurs, nonnegative_or_nan(decay, rows.dtype))
     # So may the values of a feature that is constant here, whose size is all that is known of its unit.
     size = jnp.where(frame.center == 0, 1.0, jnp.abs(frame.center)) * math.sqrt(max(len(occurs) - 1, 1)) / len(occurs)
     unit = jnp.where(frame.varies, frame.unit, size)
-    return frame._replace(unit=unit, varies=jnp.ones_like(frame.varies))
+    return frame._replace(unit=unit, varies=jnp.ones_like(frame.varies)), ~jnp.all(fraction == 0)
 
 
 @partial(jax.jit, static_argnames="optimizer")

@@ -143,16 +143,20 @@ def diagonal(scatter: Array) -> Array:
     return scatter if scatter.ndim == 2 else diagonals(scatter)
 
 
-def resolved_variance(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
-    """The variances, zero where a standard deviation is below a quarter of the mean's rounding: that of a constant.
+def resolved(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
+    """Covariances or variances, zero for a feature of a standard deviation below a quarter of the mean's rounding.
 
-    It has its derivative all the same: the weight of one more row may make a variance of it.
+    That is a constant, which varies with nothing. Of classes that share them the mean nearest to zero tells. They have
+    their derivatives all the same: the weight of one more row may make a variance of it.
     """
     rounding = 0.25 * jnp.finfo(mean.dtype).eps * jnp.abs(mean)
     variance = diagonal(covariance)
     if variance.shape[0] == 1:
-        rounding = jnp.max(rounding, axis=0, keepdims=True)
-    return variance - lax.stop_gradient(jnp.where(variance <= rounding**2, variance, 0.0))
+        rounding = jnp.min(rounding, axis=0, keepdims=True)
+    constant = variance <= rounding**2
+    if covariance.ndim == 3:
+        constant = constant[:, :, None] | constant[:, None, :]
+    return covariance - lax.stop_gradient(jnp.where(constant, covariance, 0.0))
 
 
 def _where(condition: Array, total: Total, otherwise: Total) -> Total:

@@ -110,6 +110,7 @@ class _Trial(NamedTuple):
     short: Array
     long: Array
     good: Array
+    fell: Array
     trials: Array
 
 
@@ -122,6 +123,7 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
     def attempt(s: _Trial) -> _Trial:
         length = s.following
         reached, turned, curvature = line(length)
+        fell = reached < value
         good = (jnp.abs(turned) <= -_MOST_SLOPE * slope) & (reached <= value + _rounding(value) * jnp.abs(value))
         short = jnp.where(turned < 0, length, s.short)
         long = jnp.where(turned < 0, s.long, length)
@@ -133,16 +135,17 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
             short > 0, jnp.sqrt(short) * jnp.sqrt(long), long * jnp.exp2(-1.0 - s.trials.astype(long.dtype))
         )
         following = jnp.where(inside, newton, jnp.where(jnp.isfinite(long), between, farthest))
-        return _Trial(length, following, short, long, good, s.trials + 1)
+        return _Trial(length, following, short, long, good, fell, s.trials + 1)
 
     def unfinished(s: _Trial) -> Array:
         return ~s.good & (s.trials < _MOST_TRIALS)
 
     one = jnp.ones_like(value)
-    begin = _Trial(one, one, 0 * one, jnp.inf * one, jnp.zeros_like(one, bool), jnp.zeros_like(one, jnp.int32))
+    no = jnp.zeros_like(one, bool)
+    begin = _Trial(one, one, 0 * one, jnp.inf * one, no, no, jnp.zeros_like(one, jnp.int32))
     end = lax.while_loop(unfinished, attempt, begin)
-    # Where the trials are used up: on the way to a slope that is still downwards a convex loss has only fallen.
-    return jnp.where(end.good, end.tried, end.short)
+    # Where the trials are used up: the last one, if the loss fell, as it has on the way to any slope that is downwards.
+    return jnp.where(end.good | end.fell, end.tried, end.short)
 
 
 def _rounding(value: Array) -> float:

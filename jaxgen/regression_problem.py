@@ -108,7 +108,7 @@ def standardise(data: Data) -> Problem:
         rows = HardLabels(jnp.zeros(n, jnp.int32), data.weight, 1).prepare(dtype)  # all of one class
         table, rows, valid = domains.blank_absent(table, rows, domains.FINITE)
         total = jnp.sum(rows.row_weight)
-        fraction, first = safe_divide(rows.row_weight, total), jnp.argmax(rows.row_weight > 0)
+        fraction, first = safe_divide(rows.row_weight, total), jnp.argmax(rows.row_weight)
         valid &= rows_are_valid(rows) & (total > 0)
 
     # A mean of differences from a row: a large mean leaves no rounding in them, and a constant nothing at all.

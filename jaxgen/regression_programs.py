@@ -42,7 +42,8 @@ def ridge(data: Data, l2: Any) -> tuple[tuple[Array, Array], Outcome]:
     d, m = problem.shape
     penalty = problem.square_penalty(l2)
     more = jnp.concatenate([jnp.diag(jnp.sqrt(penalty)), jnp.zeros((d, m), penalty.dtype)], axis=1)
-    rows = lax.stop_gradient(jnp.concatenate([problem.triangle(), more]))
+    # Large rows first: reflections of small ones would lose the digits of those below (Higham 2002, section 19.4).
+    rows = lax.stop_gradient(jnp.concatenate([more, problem.triangle()]))
     triangle = jnp.linalg.qr(rows, mode="r")
     factor = triangle[:d, :d]
     norm = jnp.sqrt(jnp.sum(rows[:, :d] ** 2, axis=0))

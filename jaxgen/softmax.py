@@ -197,13 +197,15 @@ class Frame(NamedTuple):
         fraction = jnp.where(self.occurs[None], fraction, 0.0)  # as it is, without a derivative
         centred = x - self.center[None]
         # A constant feature is zero to the last digit, with the derivative that it would have if it varied.
-        standard = jnp.where(self.varies[None], centred, centred - lax.stop_gradient(centred)) / self.unit[None]
+        mass = jnp.sum(fraction, axis=1)
+        varies = self.varies[None] | (mass == 0)[:, None]  # absent rows may make it vary when they come to weigh
+        standard = jnp.where(varies, centred, centred - lax.stop_gradient(centred)) / self.unit[None]
         decay = jnp.append(decay / self.unit**2, jnp.zeros((), decay.dtype))
         is_contrast = jnp.any(self.contrast != 0, axis=1)
         return Problem(
             jnp.pad(standard, ((0, 0), (0, 1)), constant_values=1.0),
             fraction,
-            jnp.sum(fraction, axis=1),
+            mass,
             jnp.where(is_contrast[None], decay[:, None], 1.0),
             self.contrast,
             self.occurs,

@@ -101,6 +101,26 @@ def test_rows_without_weight_have_their_derivatives_where_a_whole_batch_has_none
         np.testing.assert_allclose(mine, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
 
 
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA()], ids=["LDA", "QDA"])
+def test_a_feature_that_varies_by_rounding_alone_varies_with_nothing(estimator):
+    x, y = np.random.default_rng(0).normal(size=(300, 2)).astype(np.float32), np.arange(300) % 2
+    x[:, 0] = np.where(x[:, 1] > 1.3, np.nextafter(np.float32(1e6), np.float32(2e6)), np.float32(1e6))
+    ours = covariances(jg.fit(estimator, x, y))
+    alone = covariances(jg.fit(estimator, np.stack([np.zeros(300), x[:, 1]], axis=1), y))
+    np.testing.assert_allclose(ours, alone, rtol=1e-5)
+    assert (ours[:, 0, 1] == 0).all()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
+def test_a_class_far_away_leaves_the_shared_variance_what_it_is(covariance):
+    x, y = np.random.default_rng(0).normal(size=(300, 2)), np.arange(300) % 2
+    x[:, 0] = np.where(y, -999_999.0, 0.01 * x[:, 0])
+    ours = covariances(jg.fit(jg.GDA(covariance, shared=True, ridge=0.0), x.astype(np.float32), y))
+    sigma = maximum_likelihood(x, np.eye(2)[y], covariance, shared=True)[2]
+    scale = np.sqrt(np.diag(sigma[0]))
+    np.testing.assert_allclose(ours / np.outer(scale, scale), sigma / np.outer(scale, scale), atol=1e-5)
+
+
 @pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical"])
 def test_the_variance_of_one_row_moves_with_the_weight_of_another(covariance):
     """S/N + ridge · pooled: from 0 and 9/5 by (x₁ − μ₀)²/N₀ = 2, and 0.7 (1 · 5/2 − 9/2)/(5/2)² of the pooled one."""

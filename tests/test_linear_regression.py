@@ -223,6 +223,23 @@ def test_steps_descend_where_rounding_has_left_a_negative_eigenvalue():
     assert v @ gram @ v < 0 < v @ np.asarray(jax.jit(solve_active)(gram, np.ones(2), v))
 
 
+@pytest.mark.parametrize(("unit", "l2"), [(1e-8, 1.0), (1e-6, 1.0), (1.0, 1e20)])
+def test_a_penalty_that_outweighs_the_data_leaves_the_digits_of_the_weights(unit, l2):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(100, 2)) * [1.0, unit]).astype(np.float32)
+    y = (x @ [1.0, 0.5 / unit] + rng.normal(size=100)).astype(np.float32)
+    centred, target = (each.astype(float) - each.astype(float).mean(axis=0) for each in (x, y))
+    exact = np.linalg.solve(centred.T @ centred + l2 * np.eye(2), centred.T @ target)
+    np.testing.assert_allclose(lr.ridge(x, y, l2).weights, exact, rtol=1e-4)
+
+
+def test_a_first_row_of_next_to_no_weight_is_no_pivot():
+    x, weight = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32), np.ones(200, np.float32)
+    x[0], weight[0] = 1e6, 1e-30
+    line = lr.least_squares(x, x @ np.float32([1, 2]) + np.float32(1), sample_weight=weight)
+    np.testing.assert_allclose([*line.weights, line.bias], [1, 2, 1], rtol=1e-5)
+
+
 def test_a_constant_feature_has_no_weight_without_a_penalty_either():
     for fit, m in ((lr.lasso, None), (PENALISED["gradient descent"][0], 2)):
         x, target = some(m=m)

@@ -266,6 +266,25 @@ def test_what_a_class_without_data_might_hold_moves_nothing():
     assert np.abs(moved[..., 0]).max() > 1e-3
 
 
+@pytest.mark.parametrize("seed", [8, 65])
+def test_a_step_that_is_too_long_on_a_saturated_row_does_not_end_the_search(seed):
+    x, y = np.random.default_rng(seed).normal(size=(12, 5)), np.arange(12) % 3
+    _, report = jg.train(jg.LogisticRegression(l2=12e-8), x, y)
+    assert report.converged
+
+
+def test_the_weight_of_an_absent_row_has_its_derivative_where_it_alone_varies():
+    x, y, weight = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2, np.ones(30)
+    x[:, 1], x[-1, 1], weight[-1] = 3.0, 5.0, 0.0
+
+    def weights(w):
+        return jg.fit(jg.LogisticRegression(tolerance=1e-12), x, y, sample_weight=w).weights[:, 1]
+
+    slope, h = jax.jacobian(weights)(jnp.asarray(weight))[:, -1], 1e-6
+    assert abs(slope[1]) > 0.1
+    np.testing.assert_allclose(slope, (weights(weight + h * (weight == 0)) - weights(weight)) / h, rtol=1e-4)
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_constant_feature_has_a_derivative(classes):
     x, y = np.array([[0.0, 1], [1, 1], [2, 1], [3, 1], [1, 1], [4, 1]]), np.arange(6) % classes

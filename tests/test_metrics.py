@@ -345,6 +345,14 @@ def test_weights_that_overflow_give_no_number():
         assert np.isnan(metrics.f1(right, right, sample_weight=weight)).all()
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-19, 1e19, 1e37])
+def test_the_area_under_the_curve_has_no_unit_of_weight(unit):
+    y, score, weight = np.array([0, 1, 0, 1]), np.arange(4.0), np.array([1.0, 2.0, 3.0, 1.0])
+    with jax.enable_x64(False):
+        ours = metrics.roc_auc(y, score, sample_weight=unit * weight)
+    np.testing.assert_allclose(ours, oracle.roc_auc_score(y, score, sample_weight=weight), rtol=1e-6)
+
+
 def test_the_weight_of_an_absent_row_has_its_derivative_in_the_area_under_the_curve():
     y, score = np.array([0, 1, 0, 1, 1]), np.array([0.1, 0.2, 0.3, 0.3, 0.4])
     weight = np.array([1.0, 0, 2, 1, 0])

@@ -54,6 +54,18 @@ def test_a_first_batch_of_one_row_is_a_unit_too():
     np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), np.exp(jg.log_posterior(optimum, x)), atol=0.02)
 
 
+def test_a_first_batch_without_weight_is_not_there():
+    x, y = data(100)
+    estimator = jg.LogisticRegression(l2=np.int64(1), optimizer=optax.adam(0.1))
+    absent, rest = (x, y, np.zeros(100)), [(x, y)] * 5
+    with_it, without = (
+        jg.train_batches(estimator, batches, num_classes=3, num_rows=100) for batches in ([absent, *rest], rest)
+    )
+    np.testing.assert_array_equal(with_it[0].weights, without[0].weights)
+    with pytest.raises(ValueError, match="weights of all rows are zero"):
+        jg.train_batches(estimator, [absent], num_classes=3, num_rows=100)
+
+
 def test_whole_batches_take_the_steps_of_a_plain_loop():
     """Three steps of gradient descent, by NumPy in the coordinates that are promised."""
     x, y = data(n=40, classes=2)
@@ -128,7 +140,7 @@ def test_a_step_lowers_for_every_platform():
     def step(x, y):
         rows, labels = minibatches._check_batch((x, y), 3)
         decay = jnp.asarray(estimator.l2) / 20.0
-        frame = minibatches._frame_program(rows, labels, decay)
+        frame, _ = minibatches._frame_program(rows, labels, decay)
         table = frame.table(None)
         state = estimator.optimizer.init(table)
         table, state, norm = minibatches._step_program(

@@ -498,20 +498,20 @@ def test_what_is_refused_and_why(call, error, message):
 
 
 @pytest.mark.parametrize(
-    ("estimator", "dtype"),
+    ("estimator", "dtype", "apart"),
     [
-        (jg.LDA(), "float32"),
-        pytest.param(jg.LDA(), "float64", marks=pytest.mark.thorough),
-        pytest.param(jg.QDA(ridge=0.1), "float32", marks=pytest.mark.thorough),
-        pytest.param(jg.QDA(ridge=0.1), "float64", marks=pytest.mark.thorough),
-        (jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,)))), "float64"),
+        (jg.LDA(), "float32", 0.0),
+        (jg.QDA(), "float32", 1.0),
+        pytest.param(jg.LDA(), "float64", 1.0, marks=pytest.mark.thorough),
+        pytest.param(jg.QDA(ridge=0.1), "float64", 0.0, marks=pytest.mark.thorough),
+        (jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,)))), "float64", 1.0),
     ],
-    ids=["LDA32", "LDA64", "QDA32", "QDA64", "mixed"],
+    ids=["LDA32", "QDA32", "LDA64", "QDA64", "mixed"],
 )
-def test_what_is_missing_of_a_constant_feature_is_that_constant(estimator, dtype):
-    """Its variance, filled in and taken for its unit, would fall for ever."""
+def test_what_is_missing_of_a_constant_feature_is_that_constant(estimator, dtype, apart):
+    """Its variance, filled in and taken for its unit, would fall for ever, as would that of one of each class."""
     rng, y = np.random.default_rng(0), np.arange(40) % 2
-    x = np.stack([rng.normal(size=40) + y, np.full(40, 7.0), rng.poisson(3.0, 40)], axis=1).astype(dtype)
+    x = np.stack([rng.normal(size=40) + y, 7 + apart * y, rng.poisson(3.0, 40)], axis=1).astype(dtype)
     observed = np.ones(x.shape, bool)
     observed[:6, 1] = False
     c = fit(estimator, np.where(observed, x, np.nan), y, observed=observed)
@@ -530,6 +530,16 @@ def test_a_feature_that_a_class_never_shows_is_refused_where_its_variance_would_
     for estimator in (jg.LDA(), jg.GaussianNB(), jg.QDA(prior=jg.NormalInverseWishart())):
         assert np.isfinite(fit(estimator, x, y, observed=observed).density.mean).all()
     assert np.isfinite(fit(jg.QDA(), x, y, num_classes=4, observed=observed | (y == 2)[:, None]).density.mean).all()
+
+
+def test_a_class_that_is_impossible_fills_nothing_in():
+    """The Student t of a class without data may have no mean."""
+    x, y = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2
+    estimator = jg.GaussianNB(prior=jg.NormalInverseWishart(degrees=0.8))
+    three, two = (jg.predictive(estimator, estimator.statistics(x, y, num_classes=classes)) for classes in (3, 2))
+    assert np.isneginf(three.log_prior[2])
+    row, observed = np.array([1.0, np.nan]), np.array([True, False])
+    close(jg.impute(three, row, observed), jg.impute(two, row, observed))
 
 
 def test_what_fills_in_is_of_the_same_columns():
