@@ -91,7 +91,10 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None
 
 def raise_for_no_weight() -> NoReturn:
     """Raise the ValueError for rows that are all absent."""
-    raise ValueError("the weights of all rows are zero: there is nothing to fit. Give some row a positive weight.")
+    raise ValueError(
+        "the weights of all rows are zero, or too small to be added up in their dtype: there is nothing to fit. Give "
+        "some row a positive weight, or scale them."
+    )
 
 
 def position(where: tuple[int, ...]) -> str:

@@ -103,7 +103,8 @@ def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return fold
     fold = np.asarray(folds)
     arguments.check_whole("folds", fold, y.shape)
-    empty = np.flatnonzero(np.bincount(fold) == 0)
+    # A number that is too high to be counted leaves another out.
+    empty = np.setdiff1d(np.arange(len(y)), fold) if fold.max() >= len(y) else np.flatnonzero(np.bincount(fold) == 0)
     if len(empty) or fold.max() < 1:
         raise ValueError(
             f"folds must be numbered 0 … F − 1, two or more, each with a row; found {fold.max() + 1} of them"

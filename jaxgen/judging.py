@@ -63,6 +63,15 @@ def _prepare_score(score: Any, num_classes: int, dtype: np.dtype) -> tuple[Array
     return score, ~jnp.any(jnp.isnan(score), axis=1)
 
 
+def _ranks(score: np.ndarray) -> np.ndarray:
+    """Whole numbers by their order alone, which is all that a curve looks at: a float holds those of any size."""
+    if score.ndim == 2 and score.shape[1] == 2:
+        return _ranks(score[:, 1].astype(object) - score[:, 0].astype(object))
+    columns = score.reshape(len(score), -1).T
+    ranks = [np.unique(column, return_inverse=True)[1].astype(np.int32) for column in columns]
+    return np.stack(ranks, axis=1).reshape(score.shape)
+
+
 _IMPOSSIBLE = "It is NaN where x is impossible under every class: give such rows sample_weight 0."
 _PREDICTED = Judged(
     "predicted", _prepare_labels, "a label in [0, K)", "Number the classes as in y, or raise num_classes."
@@ -107,7 +116,7 @@ def judge_scores(
     measure: Callable[..., Any], judged: Judged, y: Any, values: Any, sample_weight: Any, *extra: np.ndarray
 ) -> Any:
     """A measure of labels or responsibilities and of what each row has for every class, checked."""
-    values, y = arguments.as_numbers(judged.name, values), arguments.as_array("y", y)
+    values, y = arguments.as_array(judged.name, values), arguments.as_array("y", y)
     if not (values.ndim == 2 or (values.ndim == 1 and judged is SCORE)) or not values.size:
         raise ValueError(
             f"{judged.name} must have shape (n, K){' or (n,)' if judged is SCORE else ''} with at least one row and "
@@ -118,6 +127,8 @@ def judge_scores(
             f"score must have a column for each of two classes or more, or shape (n,); found {values.shape}. Give "
             "score[:, 0]."
         )
+    is_whole = judged is SCORE and jnp.issubdtype(values.dtype, jnp.integer) and not is_traced(values)
+    values = _ranks(np.asarray(values)) if is_whole else arguments.as_numbers(judged.name, values)
     n, K = values.shape[0], 2 if values.ndim == 1 else values.shape[1]
     if y.shape not in ((n,), (n, K)):
         raise ValueError(

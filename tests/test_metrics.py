@@ -345,6 +345,17 @@ def test_weights_that_overflow_give_no_number():
         assert np.isnan(metrics.f1(right, right, sample_weight=weight)).all()
 
 
+def test_scores_that_are_whole_numbers_are_told_apart_at_any_size():
+    y, day = np.array([0, 1, 0, 1]), 20_240_101_235_958 + np.arange(4)
+    with jax.enable_x64(False):
+        assert metrics.roc_auc(y, day, sample_weight=np.ones(4, np.float32)) == 0.75
+        assert metrics.roc_auc(y, np.stack([-day, day], axis=1)) == 0.75
+        assert metrics.roc_auc(y, np.stack([np.zeros(4, np.uint64), day.astype(np.uint64)], axis=1)) == 0.75
+        three = np.stack([np.arange(4), -day, day], axis=1)
+        single = oracle.roc_auc_score(np.eye(3)[[0, 1, 2, 2]], three, average="macro")
+        np.testing.assert_allclose(metrics.roc_auc(np.array([0, 1, 2, 2]), three), single, rtol=1e-6)
+
+
 @pytest.mark.parametrize("unit", [1e-30, 1e-19, 1e19, 1e37])
 def test_the_area_under_the_curve_has_no_unit_of_weight(unit):
     y, score, weight = np.array([0, 1, 0, 1]), np.arange(4.0), np.array([1.0, 2.0, 3.0, 1.0])

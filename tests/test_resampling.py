@@ -174,6 +174,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"folds": "loo"}, ValueError, "or 'leave-one-out'; found 'loo'"),
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
+        ({"folds": 10**15 * (np.arange(N) % 2)}, ValueError, "found 1000000000000001 of them, and fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
         ({"x": X[:0], "y": Y[:0]}, ValueError, r"x must have shape \(n, d\) with two rows or more"),
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
