@@ -149,8 +149,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         A variance that comes from what was filled in alone falls with every step of EM, and the ridge, in its units,
         with it: to no end.
         """
-        taken = self.fills_in and self.prior is None
-        return np.repeat([[taken], [taken and not self.shared]], num_features, axis=1)
+        return np.full(num_features, self.fills_in and self.prior is None)
 
     def summarise_checked(self, rows: Any, labels: Labels, **options: Any) -> tuple[Moments, Any]:
         """The statistics, while what `estimate` takes LAPACK from is loaded."""

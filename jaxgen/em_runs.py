@@ -214,10 +214,9 @@ def _seen(data: em.Data) -> np.ndarray:
 
 
 def _with_constants(data: em.Data, columns: np.ndarray) -> em.Data:
-    """The data with what is missing of a constant feature filled in, where it may be: it is that constant.
+    """The data with what is missing of a feature that is constant in each class filled in, where it may be.
 
-    In a row of one class that is the constant of that class, in others that of all. `columns` as
-    `GenerativeEstimator.takes_for_constant`.
+    In a row of one class it is the constant of that class; in others that of all, if there is one.
     """
     if data.observed is None or not columns.any():
         return data
@@ -229,11 +228,10 @@ def _with_constants(data: em.Data, columns: np.ndarray) -> em.Data:
         return jnp.where(present, x, jnp.inf).min(axis=0), jnp.where(present, x, -jnp.inf).max(axis=0)
 
     least, largest = jax.lax.map(bounds, member.T)
-    one, unseen, everywhere = least == largest, least > largest, least.min(axis=0) == largest.max(axis=0)
-    in_every_class, by_itself = jnp.asarray(columns)
-    one &= (in_every_class & jnp.all(one | unseen, axis=0) | by_itself)[None]
+    in_each = jnp.asarray(columns) & jnp.all(least >= largest, axis=0)  # a class that shows none has ∞ and −∞
+    in_all = in_each & (least.min(axis=0) == largest.max(axis=0))
     own = jnp.argmax(member, axis=1)
-    constant = one[own] & (jnp.sum(member, axis=1) == 1)[:, None]
-    value = jnp.where(constant, least[own], least.min(axis=0)[None])
-    constant |= (in_every_class & everywhere)[None]
+    of_one = (jnp.sum(member, axis=1) == 1)[:, None] & (least == largest)[own]
+    constant = in_each[None] & of_one | in_all[None]
+    value = jnp.where(of_one, least[own], least.min(axis=0)[None])
     return data._replace(x=jnp.where(constant & ~observed, value, x), observed=observed | constant)

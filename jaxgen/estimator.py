@@ -96,11 +96,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         return
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
-        """Which features, (2, d), are taken for constant where one value is all that was observed of them.
-
-        First those of which that is so in every class, of a value of its own; then those of one class by itself.
-        """
-        return np.zeros((2, num_features), bool)
+        """Which features, (d,), are constant where all that was observed of them is one value in each class."""
+        return np.zeros(num_features, bool)
 
     def naive(self) -> GenerativeEstimator[Any, Any]:
         """The same family without correlations; with what it fits, filling in begins."""

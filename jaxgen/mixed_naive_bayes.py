@@ -150,9 +150,9 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
         """Those of each family."""
-        taken = np.zeros((2, num_features), bool)
+        taken = np.zeros(num_features, bool)
         for estimator, group in self.parts:
-            taken[:, list(group)] = estimator.takes_for_constant(len(group))
+            taken[list(group)] = estimator.takes_for_constant(len(group))
         return taken
 
     def summarise(self, x: Any, labels: Labels) -> MixedStatistics:
