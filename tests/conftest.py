@@ -23,8 +23,11 @@ if (
     ).returncode
 ):
     os.environ.update(quick)
-# A quarter of the programs another test has compiled, maybe in the other worker, which inherits where they are kept.
-if KEPT not in os.environ:
+# A quarter of the programs another test has compiled. Each worker of pytest-xdist keeps its own, in a folder below that
+# of the process which began them: JAX does not wait for another process to have written a file that it reads.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ[KEPT] = os.path.join(os.environ[KEPT], os.environ["PYTEST_XDIST_WORKER"])
+elif KEPT not in os.environ:
     kept = tempfile.TemporaryDirectory()
     os.environ[KEPT] = kept.name
     os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
