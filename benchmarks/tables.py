@@ -117,14 +117,13 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
         transform = OneHotEncoder(drop="if_binary", max_categories=MOST_CATEGORIES, sparse_output=False)
     with np.errstate(over="ignore", invalid="ignore"):
         x = np.asarray(transform.fit_transform(frame), np.float32)
-    if not np.isfinite(x).all():
-        column = frame.columns[np.argmin(np.isfinite(x).all(axis=0))]
-        raise InputError(f"{name}: column {column!r} cannot be standardised, its squares overflow; rescale it")
-    varies = x.std(axis=0) > 0  # of a category that is rare, an indicator may not
-    if kind == "continuous" and not varies.all():
-        tiny = ", ".join(map(repr, frame.columns[~varies][:5]))
-        raise InputError(f"{name}: column {tiny} cannot be standardised, its squares are zero; rescale it")
-    return Table(name, kind, np.ascontiguousarray(x[:, varies]), y.astype(np.int32), tuple(left_out))
+        spread = x.std(axis=0)
+    if kind == "continuous" and not (spread > 0).all():
+        column = frame.columns[np.argmin(spread > 0)]
+        raise InputError(
+            f"{name}: column {column!r} cannot be standardised, its squares overflow or vanish; rescale it"
+        )
+    return Table(name, kind, np.ascontiguousarray(x[:, spread > 0]), y.astype(np.int32), tuple(left_out))
 
 
 def _quarters(column: Any) -> Any:

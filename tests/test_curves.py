@@ -249,12 +249,12 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x,y\n" + "".join(f"{i}e-200,{i % 2}\n" for i in range(20)), "squares are zero; rescale"),
         ("", "cannot read"),
         ("x,y,y\n" + "1,0,0\n2,1,1\n" * 20, "two columns named 'y'"),
         ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),
         ("x,y\n" + "inf,0\n2,1\n" * 20, "column 'x' holds infinity"),
         ("x,y\n" + "1e300,0\n2,1\n" * 20, "column 'x' cannot be standardised"),
+        ("x,y\n" + "1e-200,0\n2e-200,1\n" * 20, "column 'x' cannot be standardised, its squares overflow or vanish"),
         ("x,y\n" + "1,0\n1,1\n" * 20, "no feature has two values"),
     ],
 )
