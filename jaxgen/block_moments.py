@@ -98,9 +98,7 @@ def _hard_moments(
     A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart.
     What is taken away may be any point: it has no derivative.
     """
-    d = x.shape[1]
-    if not labels.sums_by_matmul:
-        x = jnp.pad(x, ((0, 0), (0, -d % labels.tuning.scatter_width)))
+    d, x = x.shape[1], labels.widen(x)
     present = class_weight[:, None] > 0
     pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
     residual = x - labels.expand(pilot)

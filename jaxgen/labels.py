@@ -76,6 +76,10 @@ class HardLabels:
         counted = (index < self.num_classes).astype(self.dtype)
         return counted if self.checked else jnp.where(index > self.num_classes, jnp.nan, counted)
 
+    def widen(self, rows: Float[Array, "n d"]) -> Float[Array, "n wide"]:
+        """Rows with columns of zeros, up to a number of them that is quickly scattered, where sums are."""
+        return rows if self.sums_by_matmul else jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % self.tuning.scatter_width)))
+
     def class_sum(self, values: Float[Array, "n ..."]) -> Float[Array, "classes ..."]:
         """Σ_i r_ik v_i."""
         if self.sums_by_matmul:

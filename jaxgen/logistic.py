@@ -76,7 +76,7 @@ class LogisticRegression:
     Attributes:
         l2: strength of the penalty. 0 is maximum likelihood, without a finite optimum where the classes are separable.
         tolerance: training stops where the norm of the gradient of the mean loss, in standardised features, falls below
-            it; None is 1e-5 in float32 and 1e-8 in float64. A class whose share of the rows is no larger wants less.
+            it; None is 1e-5 in float32 and 1e-8 in float64. A class whose share is no larger needs a smaller one.
         max_steps: training stops, unconverged, after this many iterations.
         optimizer: an optax gradient transformation; None is Newton's method for up to 256 parameters,
             and L-BFGS for more, both with a line search for convex losses.

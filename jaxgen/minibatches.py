@@ -102,9 +102,9 @@ def train_batches(
         except (ValueError, TypeError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"batch {step}: {error}") from None
-    if frame is None and step:
-        culprits.raise_for_no_weight()
     if frame is None:
+        if step:
+            culprits.raise_for_no_weight()
         raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
     no = jnp.zeros((), bool)
     report = Report(no, jnp.asarray(step, jnp.int32), jnp.asarray(norm), no)
