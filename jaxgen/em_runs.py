@@ -96,8 +96,7 @@ def train(
         tuning=platform.tuning_of(data),
     )
     classifier, report = program(estimator, run.key, data, given, arguments.check_number("tolerance", run.tolerance))
-    found = report.last, *jax.tree.leaves(classifier)
-    if not is_traced(found) and any(np.isnan(np.asarray(leaf)).any() for leaf in found):
+    if not is_traced(report, classifier) and _broke_down(report, classifier):
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
         naive = estimator.naive()
         everywhere = np.ones_like(data.labelled)
@@ -110,6 +109,12 @@ def train(
             "covariance."
         )
     return classifier, report
+
+
+def _broke_down(report: EMReport, classifier: Classifier[Any]) -> bool:
+    """Whether the last evidence of a concrete run, or what it ended with, is NaN."""
+    last = np.asarray(report.log_evidence)[int(report.steps) - 1]
+    return any(np.isnan(np.asarray(leaf)).any() for leaf in (last, *jax.tree.leaves(classifier)))
 
 
 def warn_unless_converged(report: EMReport, *, stacklevel: int) -> None:

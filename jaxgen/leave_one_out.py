@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.estimator import GenerativeEstimator
 
@@ -52,13 +52,7 @@ def leave_one_out(
         failed = np.isnan(posterior).any(axis=1) & present
         if failed.any():
             _raise_for_row(int(np.argmax(failed)), estimator, rows, num_classes)
-    label = jnp.asarray(rows.y).astype(jnp.int32)
-    own = jnp.take_along_axis(posterior, label[:, None], axis=1)[:, 0]
-    known = jnp.asarray(present) & ~jnp.isnan(own)
-    predicted = jnp.argmax(posterior, axis=1).astype(jnp.int32)
-    right = jnp.where(known, (predicted == label).astype(own.dtype), jnp.nan)
-    impossible = jnp.isneginf(own)
-    return right, jnp.where(known, jnp.where(impossible, jnp.inf, -jnp.where(impossible, 0.0, own)), jnp.nan)
+    return _outcome_program(posterior, rows.y.astype(np.int32), present)
 
 
 def _levels(n: int, most: int) -> tuple[int, ...]:
@@ -103,6 +97,19 @@ def _program(
     rows = jax.tree.map(lambda a: jnp.pad(a, [(0, padding)] + [(0, 0)] * (a.ndim - 1)), rows)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(summarise, rows))
     return visit(nothing, rows, levels)[:n]
+
+
+@jax.jit
+def _outcome_program(
+    posterior: Float[Array, "n classes"], label: Int[Array, " n"], present: Bool[Array, " n"]
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """Whether the label of each row is the most probable one, and its −log p; NaN for one that is absent."""
+    own = jnp.take_along_axis(posterior, label[:, None], axis=1)[:, 0]
+    known = present & ~jnp.isnan(own)
+    predicted = jnp.argmax(posterior, axis=1).astype(jnp.int32)
+    right = jnp.where(known, (predicted == label).astype(own.dtype), jnp.nan)
+    impossible = jnp.isneginf(own)
+    return right, jnp.where(known, jnp.where(impossible, jnp.inf, -jnp.where(impossible, 0.0, own)), jnp.nan)
 
 
 def _raise_for_row(row: int, estimator: Any, rows: Rows, num_classes: int) -> NoReturn:

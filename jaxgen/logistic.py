@@ -23,7 +23,7 @@ from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.softmax import Frame, Problem, as_fractions
-from jaxgen.tracing import is_traced
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     import optax
@@ -181,7 +181,7 @@ def train(
     may_escape = is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
     classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape)
     if not is_traced(report):
-        if total == 0:
+        if np.asarray(primal(total)) == 0:
             culprits.raise_for_no_weight()
         if not np.isfinite(report.gradient_norm):
             culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
