@@ -51,6 +51,7 @@ def _predict(kind: str, l2: float | None, x: np.ndarray, y: np.ndarray, test: np
         return np.full(len(test), y[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "The number of unique classes")  # small samples of many classes
         return LogisticRegression(C=1 / l2, max_iter=1_000).fit(x, y).predict(test)
 
 
