@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jax import Array
 
 # Wide rows: merging a block costs one pass over the statistics, so a block must be worth many rows.
-_FEWEST_ROWS = 256
+FEWEST_ROWS = 256
 
 
 class Mergeable(Protocol):
@@ -35,7 +35,7 @@ M = TypeVar("M", bound=Mergeable)
 
 def num_rows(elements: int, width: int, *, fewest: int | None = None) -> int:
     """Rows of a block of so many elements, where a row takes `width` of them."""
-    return max(fewest or _FEWEST_ROWS, elements // width)
+    return max(fewest or FEWEST_ROWS, elements // width)
 
 
 def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:

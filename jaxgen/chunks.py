@@ -27,6 +27,8 @@ _FEWEST_ELEMENTS = 2**20
 # float32 a Gaussian NB fit takes 34 ms in pieces of 4 MiB and 25 ms in these, an LDA fit 75 and 63; larger ones gain
 # no more.
 _PIECE = 2**24
+# Bytes behind a boundary at which a large array of NumPy usually begins.
+_USUAL = 16
 # Rows of any width begin on such a boundary where their number is a multiple of this.
 _STRIDE = 16
 
@@ -55,10 +57,11 @@ def split(x: AnyArray, labels: Any = None) -> list[Chunk]:
     n = x.shape[0]
     fewest = -(-x.nbytes // _PIECE) if isinstance(x, np.ndarray) else 1
     count = -(-fewest // threads.cores()) * threads.cores()
-    # Every chunk but the first begins on a boundary, also the last, which ends with the rows; so each may overlap the
-    # one before.
-    rows, skipped = -(-n // count), _before_boundary(x)
-    rows = min(rows + (n - skipped - rows) % _STRIDE + _STRIDE, n)
+    # Every chunk but the first begins on a boundary; so each may overlap the one before. So does the last, which ends
+    # with the rows, where x lies as NumPy allocates it: elsewhere it is copied, but the program is the same one.
+    rows, skipped = -(-n // count), _before_boundary(x, x.ctypes.data) if isinstance(x, np.ndarray) else 0
+    usual = _before_boundary(x, _USUAL) if isinstance(x, np.ndarray) else 0
+    rows = min(rows + (n - usual - rows) % _STRIDE + _STRIDE, n)
     chunks, end = [], 0
     while end < n:
         start = min(max((end - skipped) // _STRIDE * _STRIDE + skipped, 0), n - rows)
@@ -107,9 +110,7 @@ def pieces(num_rows: int, size: int) -> list[slice]:
     return [slice(first, first + size) for first in [*range(0, num_rows - size, size), num_rows - size]]
 
 
-def _before_boundary(x: AnyArray) -> int:
-    """Rows of an array of NumPy before the first that begins on a boundary; 0 where none of the first ones does."""
-    if not isinstance(x, np.ndarray):
-        return 0
-    begins = (row for row in range(_STRIDE) if (x.ctypes.data + row * x.strides[0]) % host_arrays.BOUNDARY == 0)
+def _before_boundary(x: np.ndarray, address: int) -> int:
+    """Rows before the first that begins on a boundary, of such an array there; 0 where none of the first ones does."""
+    begins = (row for row in range(_STRIDE) if (address + row * x.strides[0]) % host_arrays.BOUNDARY == 0)
     return next(begins, 0)

@@ -36,9 +36,11 @@ _MOST_IN_VAIN = 2.5
 _FEW_CELLS = 2**20
 _MOST_CELLS = 2**22
 # A class of fewer entries is not worth a sum of its own, which takes 0.3 ms at the least: those of 1,000 classes and
-# 5,000 words take 450 ms, and 55 in turn. But not in a table that the entries would not fill.
+# 5,000 words take 450 ms, and 55 in turn; of 20,000 classes and 500 words that 100 rows hold, 4,900 and 30. But not in
+# wide tables that the entries would not fill: in as long so many cells of a class are looked at.
 _FEW_ENTRIES = 2**15
 _MOST_CELLS_AN_ENTRY = 8
+_MOST_COLUMNS = 2**17
 
 
 class Sums(NamedTuple):
@@ -222,7 +224,7 @@ def _parts(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[_Clas
     most = max(_FEW_CELLS, min(x.num_entries // (2 * threads.cores()), _MOST_CELLS))
     if isinstance(labels, HardLabels):
         cells, few = labels.num_classes * d, x.num_entries < _FEW_ENTRIES * labels.num_classes
-        in_place = cells <= most or (few and cells <= _MOST_CELLS_AN_ENTRY * x.num_entries)
+        in_place = cells <= most or (few and (d <= _MOST_COLUMNS or cells <= _MOST_CELLS_AN_ENTRY * x.num_entries))
         return _hard_parts(labels, n, dtype, in_place=in_place)
     return _soft_parts(labels, n, in_place=d <= most)
 

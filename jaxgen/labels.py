@@ -62,6 +62,11 @@ class HardLabels:
         return HardLabels(index, weight, self.num_classes, self.checked, tuning, np.dtype(dtype))
 
     @property
+    def row_width(self) -> int:
+        """Numbers that a row takes in sums by class: of one class, unless it is compared with all, one."""
+        return self.num_classes if self.num_classes <= _MOST_ONE_HOT else 1
+
+    @property
     def sums_by_matmul(self) -> bool:
         """Whether sums by class are products with one-hot rows."""
         few = jnp.asarray(self.index).shape[0] <= _FEW_ROWS
@@ -151,6 +156,11 @@ class SoftLabels:
     def num_classes(self) -> int:
         """K."""
         return self.responsibilities.shape[1]
+
+    @property
+    def row_width(self) -> int:
+        """Numbers that a row takes: one for each class."""
+        return self.num_classes
 
     def prepare(self, dtype: np.dtype, tuning: Tuning = platform.ACCELERATOR) -> SoftLabels:
         """The same labels ready for sums in `dtype`, their weights multiplied in; their sums are products."""

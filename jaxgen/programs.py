@@ -66,11 +66,15 @@ def statistics_program(
             entries = x.reading(tuning.window).inside()
             entries = entries if domain.adds else entries.astype(dtype).summed()  # narrow integers would wrap
             return summarise(jnp.asarray(0, jnp.int32), entries, labels)
-        width = max(x.shape[1], labels.num_classes, optional(given, "marginal_width"))
-        rows = blocks.num_rows(tuning.fold_elements, width, fewest=16 if given is not None else None)
-        default = _MOST_ROWS if structure.sorts_by_class else min(rows, tuning.most_rows)
-        block = min(block_size or (rows if given is not None else default), _MOST_ROWS)
-        return blocks.fold(summarise, x, labels, block=block)
+        width = max(x.shape[1], labels.row_width, optional(given, "marginal_width"))
+        if given is not None:
+            rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
+        elif structure.sorts_by_class:
+            rows = _MOST_ROWS
+        else:  # a merge costs as much as a row of each class
+            rows = blocks.num_rows(tuning.fold_elements, width, fewest=max(blocks.FEWEST_ROWS, labels.num_classes))
+            rows = min(rows, tuning.most_rows)
+        return blocks.fold(summarise, x, labels, block=min(block_size or rows, _MOST_ROWS))
 
     statistics = platform.run(fold, x, labels, skip, given, tuning=tuning)
     bad = ~all_leaves(jnp.isfinite, statistics)
