@@ -42,6 +42,7 @@ def each_way(request, monkeypatch):
     if request.param:
         monkeypatch.setattr(class_sums, "_FEW_CELLS", 0)
         monkeypatch.setattr(class_sums, "_MOST_CELLS", 0)
+        monkeypatch.setattr(class_sums, "_FEW_ENTRIES", 0)
 
 
 def unsorted_coo(x):
@@ -443,10 +444,11 @@ def test_narrow_duplicates_do_not_wrap():
         assert jg.MultinomialNB().statistics(x, np.array([0, 1])).feature_sum.exact()[0, 0] == 400
 
 
-def test_many_classes_of_few_entries_each():
-    """So many that their rows are not sorted by class, though their table is large."""
+@pytest.mark.parametrize("density", [0.02, 0.0005])
+def test_many_classes_of_few_entries_each(density):
+    """So many that their rows are not sorted by class, though their table is large, and may hold next to nothing."""
     rng = np.random.default_rng(0)
-    x = scipy.sparse.random_array((2000, 4000), density=0.02, rng=rng, format="csr")
+    x = scipy.sparse.random_array((2000, 4000), density=density, rng=rng, format="csr")
     x.data = rng.integers(1, 9, len(x.data)).astype(float)
     y, weight = rng.integers(0, 300, 2000), rng.integers(1, 4, 2000).astype(float)
     members = scipy.sparse.csr_array((weight, y, np.arange(2001)), shape=(2000, 300))
