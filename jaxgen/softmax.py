@@ -73,8 +73,9 @@ class Problem(NamedTuple):
         size, m = table.shape
         scores = self._scores(table)
         if self.is_binary:
-            right = jax.nn.sigmoid(scores[:, 0])
-            curvature = jnp.where(jnp.all(self.occurs), self.mass * right * (1 - right), 0.0)
+            sign, _ = self._lighter()
+            wrong = jax.nn.sigmoid(sign * scores[:, 0])
+            curvature = jnp.where(jnp.all(self.occurs), self.mass * wrong * (1 - wrong), 0.0)
             likelihood = matmul(self.design.T, curvature[:, None] * self.design)[:, None, :, None]
         else:
             probability = jnp.exp(self._log_posterior(scores))
@@ -107,10 +108,11 @@ class Problem(NamedTuple):
         def line(t: Array) -> tuple[Array, Array, Array]:
             at = scores + t * rates
             if self.is_binary:
-                right, rate = jax.nn.sigmoid(at[:, 0]), rates[:, 0]
+                sign, lighter = self._lighter()
+                wrong, rate = jax.nn.sigmoid(sign * at[:, 0]), sign * rates[:, 0]
                 both = jnp.all(self.occurs)
-                slopes = jnp.where(both, (mass * right - r[:, 1]) * rate, 0.0)
-                bends = jnp.where(both, mass * right * (1 - right) * rate**2, 0.0)
+                slopes = jnp.where(both, (mass * wrong - lighter) * rate, 0.0)
+                bends = jnp.where(both, mass * wrong * (1 - wrong) * rate**2, 0.0)
             else:
                 probability = jnp.exp(self._log_posterior(at))
                 mean = jnp.sum(probability * rates, axis=1)
@@ -131,12 +133,22 @@ class Problem(NamedTuple):
     def _mean_loss(self, scores: Float[Array, "n scores"]) -> Float[Array, ""]:
         r, mass = self.fraction, self.mass
         if self.is_binary:  # in one dimension, where a processor has vectors
-            losses = mass * jax.nn.softplus(scores[:, 0]) - r[:, 1] * scores[:, 0]
+            sign, lighter = self._lighter()
+            losses = mass * jax.nn.softplus(sign * scores[:, 0]) - lighter * sign * scores[:, 0]
             return jnp.sum(jnp.where(jnp.all(self.occurs), losses, 0.0))
         # The shift changes no loss, so that it needs no derivative.
         possible = jnp.where(self.occurs[None], scores, -0.5 * float(jnp.finfo(scores.dtype).max))
         gap = lax.stop_gradient(jnp.max(possible, axis=1, keepdims=True)) - possible
         return jnp.sum(mass * jnp.log(jnp.sum(jnp.exp(-gap), axis=1)) + jnp.sum(r * gap, axis=1))
+
+    def _lighter(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Of two classes the one that a row is less of: the sign of its log odds, and the fraction of it.
+
+        From there a row's loss is measured: what is left of one that is classified rightly is then a small number, not
+        the rounding of one near 1.
+        """
+        first, second = self.fraction.T
+        return jnp.where(first > second, 1.0, -1.0).astype(first.dtype), jnp.where(first > second, second, first)
 
     def _log_posterior(self, scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log probabilities of more than two classes; one without data is impossible."""

@@ -298,3 +298,16 @@ def test_a_constant_feature_has_a_derivative(classes):
         high, low = (weights(jnp.zeros(6).at[i].set(step)) for step in (h, -h))
         np.testing.assert_allclose(slope[:, i], (high - low) / (2 * h), atol=1e-6)
         assert np.abs(slope[:, i]).max() > 0.01
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_value_that_one_of_two_classes_alone_shows_separates(dtype):
+    """Rows with it are classified ever more surely; what is left of them must not be rounding."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        alone = np.arange(100) < 10
+        y = np.where(alone, 1, rng.integers(0, 2, 100))
+        x = np.c_[rng.normal(size=100), alone].astype(dtype)
+        report = jg.train(jg.LogisticRegression(l2=0.0), x, y)[1]
+        assert report.separable
+        assert not report.converged
