@@ -38,6 +38,11 @@ FEWEST_ROWS = 20  # of fewer, no test says anything
 GAPS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "?")  # in a column that otherwise holds numbers
 
 
+# Numbers whose thousands are apart; a point before three digits is a decimal sign all the same, unless a comma follows.
+_WITH_COMMAS = r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?"
+_WITH_POINTS = r"[+-]?\d{1,3}(\.\d{3})+,\d*"
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows ready for both models: standardised numbers, or indicators of categories.
@@ -89,7 +94,7 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
             f"{name}: the target must have 2 to {MOST_CLASSES} classes; {target.name!r} has {len(classes)} values"
         )
     if np.bincount(y).min() < 2:
-        raise InputError(f"{name}: every class must have 2 rows; {classes[np.bincount(y).argmin()]!r} has one")
+        raise InputError(f"{name}: every class must have 2 rows; {str(classes[np.bincount(y).argmin()])!r} has one")
     if len(frame) < FEWEST_ROWS:
         raise InputError(f"{name}: {len(frame)} rows are too few; a comparison takes {FEWEST_ROWS} or more")
     numbers = frame.select_dtypes("number").columns
@@ -209,8 +214,9 @@ def from_csv(path: Path, target: str) -> Table:
         raise InputError(f"{path} has two columns named {twice[0]!r}; name each differently")
     if target not in frame:
         raise InputError(f"{path} has no column {target!r}; it has {', '.join(map(repr, frame.columns[:20]))}")
-    features = frame.drop(columns=target).apply(partial(_numbers_of, decimal="," if separator == ";" else "."))
-    return prepare(path.stem, features, frame[target])
+    features, classes = frame.drop(columns=target), frame[target]
+    features = features.apply(partial(_numbers_of, decimal=_decimal(separator, features)))
+    return prepare(path.stem, features, classes.where(classes != "?"))
 
 
 def _separator(start: str) -> str:
@@ -221,11 +227,23 @@ def _separator(start: str) -> str:
         return ","
 
 
+def _decimal(separator: str, frame: Any) -> str:
+    """The decimal sign: where semicolons leave it free a comma, unless points are, and commas part thousands alone."""
+    if separator != ";":
+        return "."
+    texts: list[Any] = [frame[column].astype("string").str for column in frame]
+    points = any(text.fullmatch(r"[+-]?\d+\.\d*[1-9]\d*").any() for text in texts)
+    commas = any((text.fullmatch(r"[+-]?\d+,\d*") & ~text.fullmatch(_WITH_COMMAS)).any() for text in texts)
+    return "." if points and not commas else ","
+
+
 def _numbers_of(column: Any, decimal: str) -> Any:
-    """A column as numbers, where all but its gaps are some; itself where not."""
+    """A column as numbers, maybe with their thousands apart, where all but its gaps are some; itself where not."""
     if column.dtype.kind in "biuf":
         return column
     text: Any = column.where(~column.isin(GAPS)).astype("string")
+    grouped, sign = (_WITH_COMMAS, ",") if decimal == "." else (_WITH_POINTS, ".")
+    text = text.where(~text.str.fullmatch(grouped).eq(other=True), text.str.replace(sign, "", regex=False))
     numbers: Any = pd.to_numeric(text.str.replace(decimal, ".", regex=False), errors="coerce")
     return numbers.astype(float) if numbers.notna().equals(text.notna()) and numbers.notna().any() else column
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.sparse.linalg import cg
 from jax.tree_util import Partial
 
@@ -20,7 +21,7 @@ from jaxgen.optimum import at_optimum
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.regression_problem import Problem
 
@@ -37,8 +38,15 @@ def optimum(
     penalty = nonnegative_or_nan(l1, problem.x.dtype) / problem.unit[d] * (1 / problem.unit[:d])
     triangle = problem.triangle()
     gram = matmul(triangle.T, triangle)[:d, :d]
+    start, is_minimum = _start(problem, triangle, lax.stop_gradient(penalty))
     weights, gap, steps = minimise(
-        triangle[:, :d], triangle[:, d], lax.stop_gradient(penalty), tolerance=tolerance, max_steps=max_steps
+        triangle[:, :d],
+        triangle[:, d],
+        lax.stop_gradient(penalty),
+        start,
+        is_minimum,
+        tolerance=tolerance,
+        max_steps=max_steps,
     )
     sign = jnp.sign(weights)
     # Where nothing is penalised a weight is zero by chance, but for that of a constant feature.
@@ -47,6 +55,22 @@ def optimum(
     loss = Partial(_loss_of_active, problem, penalty, sign, active)
     weights = at_optimum(loss, weights, Partial(_invert, gram, active))
     return weights[:, None], gap, steps
+
+
+def _start(
+    problem: Problem, triangle: Float[Array, "k d_and_1"], penalty: Float[Array, " d"]
+) -> tuple[Float[Array, " d"], Bool[Array, ""]]:
+    """Where to begin: at zero, or, where nothing is penalised and features are independent, at least squares.
+
+    There no dual bounds what is left to gain, and of features that are nearly dependent the Gram matrix knows half of
+    the digits. And whether that is the minimum already.
+    """
+    d = len(penalty)
+    if triangle.shape[0] < d:
+        return jnp.zeros_like(penalty), jnp.zeros_like(penalty, bool, shape=())
+    factor = triangle[:d, :d]
+    is_minimum = jnp.all(penalty == 0) & ~jnp.any(problem.are_dependent(triangle, factor, penalty))
+    return jnp.where(is_minimum, solve_triangular(factor, triangle[:d, d]), 0.0), is_minimum
 
 
 def _loss_of_active(problem: Problem, penalty: Array, sign: Array, active: Array, weights: Array) -> Array:
@@ -61,7 +85,14 @@ def _invert(gram: Array, active: Array, v: Array) -> Array:
 
 
 def minimise(
-    a: Float[Array, "k d"], b: Float[Array, " k"], penalty: Float[Array, " d"], *, tolerance: Array, max_steps: int
+    a: Float[Array, "k d"],
+    b: Float[Array, " k"],
+    penalty: Float[Array, " d"],
+    start: Float[Array, " d"],
+    is_minimum: Bool[Array, ""],
+    *,
+    tolerance: Array,
+    max_steps: int,
 ) -> tuple[Float[Array, " d"], Float[Array, ""], Int[Array, ""]]:
     """Coordinate descent and Newton steps in turn, until the duality gap is small or the steps are used up.
 
@@ -73,13 +104,15 @@ def minimise(
         a: A; its columns have norm 1, or are zero.
         b: of norm 1, or zero.
         penalty: λ_j ≥ 0.
+        start: the weights to begin with.
+        is_minimum: whether they are known to be the minimum.
         tolerance: of the duality gap.
         max_steps: of ten turns of all coordinates, and Newton steps.
 
     Returns:
         w, the gap, and the number of steps.
     """
-    a, b, penalty = varying_alike(a, b, penalty)
+    a, b, penalty, start, is_minimum = varying_alike(a, b, penalty, start, is_minimum)
     gram = matmul(a.T, a)
     zero, none = jnp.zeros_like(b, shape=()), jnp.zeros_like(b, jnp.int32, shape=())
 
@@ -118,7 +151,7 @@ def minimise(
         _, gap, steps = state
         return (gap > tolerance) & (steps < max_steps)
 
-    return lax.while_loop(unfinished, step, (jnp.zeros_like(penalty), zero + jnp.inf, none))
+    return lax.while_loop(unfinished, step, (start, jnp.where(is_minimum, zero, jnp.inf), none))
 
 
 def solve_active(gram: Float[Array, "d d"], active: Float[Array, " d"], v: Float[Array, " d"]) -> Float[Array, " d"]:

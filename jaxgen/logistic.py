@@ -147,8 +147,8 @@ def train(
         y: labels (n,) or responsibilities (n, K), as for `fit`.
         num_classes: K; inferred from concrete labels.
         sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
-        start: where to start, such as `to_linear` of a generative fit; zero weights without it. The optimum is the
-            same.
+        start: where to start, such as `to_linear` of a generative fit; zero weights without it, or where their loss
+            is lower. The optimum is the same.
 
     Returns:
         The classifier, weights (d, K) and bias (K,), and how the training ended; NaN under a trace for bad values.
@@ -200,8 +200,14 @@ def check_start(start: Any, num_features: int, num_classes: int) -> None:
             f"start must have weights of shape {(num_features, num_classes)} and a bias of shape {(num_classes,)}, as "
             f"x and y have features and classes; found {shapes[0]} and {shapes[1]}."
         )
-    if not is_traced(start) and not np.isfinite(start.weights).all():
-        raise ValueError("start must have finite weights; found some that are not. Leave it out to start from zero.")
+    if is_traced(start):
+        return
+    # A class that a generative fit has not seen has a bias of −∞.
+    if not np.isfinite(start.weights).all() or not np.all(np.asarray(start.bias) < np.inf):
+        raise ValueError(
+            "start must have finite weights, and biases below infinity; found some that are not. Leave it out to start "
+            "from zero."
+        )
 
 
 @partial(jax.jit, static_argnames="may_escape")
@@ -216,6 +222,8 @@ def _train_program(
     decay = safe_divide(l2, total)
     frame = Frame.of(x, fraction, occurs, decay)
     problem, begin = varying_alike(frame.problem(x, fraction, decay), frame.table(start))
+    if start is not None:  # from far out, where losses are straight, Newton's method may not find back
+        begin = jnp.where(problem.loss(begin) <= problem.loss(jnp.zeros_like(begin)), begin, 0.0)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)

@@ -17,6 +17,7 @@ from jax import lax
 
 from jaxgen import arguments, culprits, domains, inputs
 from jaxgen.labels import HardLabels, rows_are_valid
+from jaxgen.matrices import diagonals
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.tracing import is_traced
 
@@ -86,6 +87,15 @@ class Problem(NamedTuple):
         """What l2 is for the squares of weights in these units."""
         per_unit = 1 / self.unit[: self.x.shape[1]]  # products with it one by one: a square may overflow
         return safe_divide(nonnegative_or_nan(l2, self.x.dtype), self.total) * per_unit * per_unit
+
+    def are_dependent(
+        self, rows: Float[Array, "k d_and_m"], factor: Float[Array, "d d"], penalty: Float[Array, " d"]
+    ) -> Bool[Array, " d"]:
+        """Which features are, but for rounding, combinations of those before them; `factor` is R of these rows."""
+        d, _ = self.shape
+        norm = jnp.sqrt(jnp.sum(rows[:, :d] ** 2, axis=0))
+        rounding = jnp.where(penalty > 0, 0.0, jnp.abs(self.center / self.unit)[:d])
+        return ~(jnp.abs(diagonals(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
 
     def coefficients(self, weights: Float[Array, "d m"], data: Data) -> tuple[Array, Array]:
         """Weights and bias in the units of the data, which also say whether there is an axis of targets."""

@@ -13,7 +13,6 @@ from jax.scipy.linalg import solve_triangular
 from jax.tree_util import Partial
 
 from jaxgen import coordinate_descent, first_order
-from jaxgen.matrices import diagonals
 from jaxgen.numerics import matmul, varying_alike, working_dtype
 from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import Outcome, Problem, standardise
@@ -46,9 +45,7 @@ def ridge(data: Data, l2: Any) -> tuple[tuple[Array, Array], Outcome]:
     rows = lax.stop_gradient(jnp.concatenate([more, problem.triangle()]))
     triangle = jnp.linalg.qr(rows, mode="r")
     factor = triangle[:d, :d]
-    norm = jnp.sqrt(jnp.sum(rows[:, :d] ** 2, axis=0))
-    rounding = jnp.where(penalty > 0, 0.0, jnp.abs(problem.center / problem.unit)[:d])
-    dependent = ~(jnp.abs(diagonals(factor)) > jnp.finfo(rows.dtype).eps * (d * norm + rounding))
+    dependent = problem.are_dependent(rows, factor, penalty)
     first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)
     weights = jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan)
     weights = at_optimum(Partial(Problem.loss, problem, penalty=penalty), weights, Partial(_solve_normal, factor))

@@ -211,6 +211,26 @@ def test_what_a_csv_may_hold(tmp_path):
     assert data.left() == "data: left out 1 rows without a target, columns of one value: same."
 
 
+@pytest.mark.parametrize(
+    ("header", "numbers", "value"),
+    [
+        ("y;x;z", ["792;0.5", "2,564;1.5", "12,345;2.5"], [792, 2564, 12345]),
+        ("y,x,z", ['"792",0.5', '"2,564",1.5', '"12,345",2.5'], [792, 2564, 12345]),
+        ("y;x;z", ["792,5;1", "2.564,25;2", "12.345,0;3"], [792.5, 2564.25, 12345]),
+        ("y;x;z", ["0,25;1.234", "0,5;5.678", "12,345;9.012"], [0.25, 0.5, 12.345]),
+    ],
+    ids=["commas and points", "quoted", "points and commas", "commas"],
+)
+def test_thousands_of_a_csv_may_be_apart(tmp_path, header, numbers, value):
+    separator = header[1]
+    lines = [f"{'?' if i == 5 else i % 2}{separator}{numbers[i % 3]}" for i in range(60)]
+    data = tables.from_csv(saved(tmp_path, "\n".join([header, *lines])), "y")
+    assert (data.kind, data.num_classes) == ("continuous", 2)
+    assert data.left() == "data: left out 1 rows without a target."
+    x = np.delete(np.resize(value, 60), 5)
+    np.testing.assert_allclose(data.x[:, 0], (x - x.mean()) / x.std(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("row", ["{y},{a},{b},", "row {i},{y},{a},{b}"], ids=["separator at the end", "row names"])
 def test_a_csv_with_one_field_more_than_names(tmp_path, row):
     lines = [row.format(i=i, y=i % 2, a=i % 4, b=i % 5) for i in range(60)]

@@ -598,3 +598,14 @@ def test_a_fit_is_one_program():
         lr.least_squares(x, target)
         lr.ridge(x + 1, 2 * target, 3.0)
         lr.ridge(x, target, 2)
+
+
+@pytest.mark.parametrize(("dtype", "noise"), [(np.float32, 1e-3), (np.float64, 1e-6)])
+def test_without_a_penalty_the_lasso_is_least_squares_of_nearly_dependent_features_too(dtype, noise):
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=200)
+    x = np.c_[first, first + noise * rng.normal(size=200)].astype(dtype)
+    t = ((x[:, 1] - x[:, 0]).astype(float) / noise + 0.1 * rng.normal(size=200)).astype(dtype)
+    found = lr.lasso(x, t, 0.0)
+    exact = np.linalg.lstsq(np.c_[x, np.ones(200)].astype(float), t.astype(float))[0]
+    np.testing.assert_allclose(found.weights, exact[:2], rtol=1e-2 if dtype == np.float32 else 1e-8)

@@ -240,8 +240,20 @@ def test_a_start_that_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"weights of shape \(2, 3\).*found \(3, 3\)"):
         jg.train(jg.LogisticRegression(), x[:, :2], y, start=jg.to_linear(lda))
     spoilt = jg.to_linear(lda)._replace(weights=np.full((3, 3), np.nan))
-    with pytest.raises(ValueError, match="finite weights"):
-        jg.train(jg.LogisticRegression(), x, y, start=spoilt)
+    for wrong in (spoilt, jg.to_linear(lda)._replace(bias=np.array([0.0, np.nan, -np.inf]))):
+        with pytest.raises(ValueError, match="finite weights, and biases below infinity"):
+            jg.train(jg.LogisticRegression(), x, y, start=wrong)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_start_far_out_costs_no_more_than_none(k):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y = rng.normal(size=(60, 2)), rng.integers(0, k, 60)
+        start = jg.LinearClassifier(1e8 * rng.normal(size=(2, k)), np.zeros(k))
+        none, far = (jg.train(jg.LogisticRegression(l2=0.01), x, y, start=each)[1] for each in (None, start))
+        assert far.converged
+        assert far.steps <= none.steps + 1
 
 
 def test_weights_whose_sum_overflows_are_refused_and_tiny_ones_are_not():
