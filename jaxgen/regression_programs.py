@@ -79,7 +79,10 @@ def descent(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tuple[tuple[A
     dtype = problem.x.dtype
     tolerance = jnp.asarray(1e-9 if dtype == np.float64 else 1e-5, dtype)
 
-    loss, start = varying_alike(Partial(Problem.loss, problem, penalty=penalty), jnp.zeros(problem.shape, dtype))
+    # In units in which every direction is about equally steep: features have variance 1, and the penalty of each adds
+    # to that. They have no derivative, since the optimum does not depend on them.
+    unit = lax.stop_gradient(jnp.sqrt(1 / (1 + penalty)))[:, None]
+    loss, start = varying_alike(Partial(_loss_in, problem, penalty, unit), jnp.zeros(problem.shape, dtype))
     found = first_order.minimise(
         lax.stop_gradient(loss),
         optimizer,
@@ -90,4 +93,9 @@ def descent(data: Data, l2: Any, *, optimizer: Any, steps: int) -> tuple[tuple[A
     )
     weights = jnp.where(found.norm < jnp.inf, at_optimum(loss, found.point), jnp.nan)  # a negative l2 has no optimum
     outcome = Outcome(problem.valid, problem.total, found.norm <= tolerance, found.norm, found.steps)
-    return problem.coefficients(weights, data), outcome
+    return problem.coefficients(unit * weights, data), outcome
+
+
+def _loss_in(problem: Problem, penalty: Array, unit: Array, weights: Array) -> Array:
+    """The loss of weights in other units."""
+    return problem.loss(unit * weights, penalty)

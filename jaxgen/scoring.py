@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from jaxgen.preparing import Scorer
 
 
+# Rows of a batch that is filled up: scores of its products are quicker than the compilation of a program for its size.
+_SMALL_BATCH = 2**14
+
+
 def score(
     function: Callable[[Any, Any], Any], c: Scorer, x: Any, *, observed: Any = None, likelihood: bool = False
 ) -> Any:
@@ -85,9 +89,20 @@ def _score_compressed(
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
     projection = in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
-    products = jax.device_put(products, host_arrays.placement(c))
-    result, _ = _score_rows(function, projection.classifier, products, tuning)
-    return result, bad
+    place, n = host_arrays.placement(c), len(products)
+    padding = _few_sizes(n) - n
+    if padding:
+        products = np.pad(products, [(0, padding), (0, 0)])
+    result, _ = _score_rows(function, projection.classifier, jax.device_put(products, place), tuning)
+    return jax.device_put(np.asarray(result)[:n], place) if padding else result, bad
+
+
+def _few_sizes(n: int) -> int:
+    """The next of a few numbers of rows, so that small batches of any length share programs; of many rows, n."""
+    if not 1 < n <= _SMALL_BATCH:
+        return n
+    step = 1 << max((n - 1).bit_length() - 3, 0)  # four between a power of two and the next
+    return -(-n // step) * step
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))

@@ -609,3 +609,15 @@ def test_without_a_penalty_the_lasso_is_least_squares_of_nearly_dependent_featur
     found = lr.lasso(x, t, 0.0)
     exact = np.linalg.lstsq(np.c_[x, np.ones(200)].astype(float), t.astype(float))[0]
     np.testing.assert_allclose(found.weights, exact[:2], rtol=1e-2 if dtype == np.float32 else 1e-8)
+
+
+def test_gradient_descent_of_a_penalty_that_outweighs_the_data():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 2)) * [1e-8, 1.0]
+    t = x[:, 1] + 0.1 * rng.normal(size=100)
+    for l2 in (1.0, 1e3, 1e30):
+        exact = np.linalg.solve(
+            (x - x.mean(0)).T @ (x - x.mean(0)) + l2 * np.eye(2), (x - x.mean(0)).T @ (t - t.mean())
+        )
+        found = lr.gradient_descent(x, t, l2=l2).weights  # and no warning
+        np.testing.assert_allclose(x @ np.asarray(found), x @ exact, rtol=1e-6)

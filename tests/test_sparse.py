@@ -15,7 +15,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_sums, platform, threads
+from jaxgen import class_sums, platform, scoring, threads
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -547,3 +547,17 @@ def test_places_of_jax_rows_are_checked_too():
         x = sparse.BCSR((jnp.ones(3), jnp.array([0, 1, 0]), jnp.array(starts)), shape=(2, 2))
         with pytest.raises(ValueError, match=r"x.indptr must rise from 0 to at most the 3 entries"):
             jg.fit(jg.MultinomialNB(), x, np.array([0, 1]))
+
+
+def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row():
+    rng = np.random.default_rng(0)
+    x = scipy.sparse.csr_array(rng.poisson(0.5, (60, 7)))
+    c = jg.fit(jg.MultinomialNB(), x, np.arange(60) % 3)
+    posterior = jg.log_posterior(c, x.toarray())
+    jg.log_posterior(c, x[:20])
+    compiled = scoring._program._cache_size()
+    for n in (17, 18, 19):
+        np.testing.assert_allclose(jg.log_posterior(c, x[:n]), posterior[:n], rtol=1e-12)
+    assert scoring._program._cache_size() == compiled
+    for n in (1, 2, 9, 33):
+        assert jg.predict(c, x[:n]).tolist() == np.argmax(posterior[:n], axis=1).tolist()
