@@ -203,7 +203,8 @@ class CategoricalNB(CountingEstimator[Categorical]):
         feature, alpha = np.repeat(np.arange(len(sizes)), sizes), self.alpha
         if np.shape(alpha)[-1:] == (len(sizes),):
             alpha = jnp.asarray(alpha)[..., feature]
-        alpha = jnp.broadcast_to(nonnegative_table("CategoricalNB.alpha", alpha, like), like.shape)
+        table = nonnegative_table("CategoricalNB.alpha", alpha, like, columns=("category", "categories"))
+        alpha = jnp.broadcast_to(table, like.shape)
         total = jax.ops.segment_sum(alpha.T, feature, len(sizes), indices_are_sorted=True).T
         return alpha, total, sizes, feature
 

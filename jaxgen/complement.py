@@ -65,13 +65,17 @@ class ComplementNB(CountingEstimator[Any]):
         """The total of the words is unknown where one is."""
         return False
 
+    def check_density(self) -> NoReturn:
+        """Raise: there is none."""
+        raise TypeError("ComplementNB has scores and no density p(x | y); for one use MultinomialNB.")
+
     def density(self, statistics: Counts) -> NoReturn:
         """There is none.
 
         Raises:
             TypeError: always.
         """
-        raise TypeError("ComplementNB has scores and no density p(x | y); for one use MultinomialNB.")
+        self.check_density()
 
     def estimate(self, statistics: Counts) -> LinearClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The classifier of these statistics; see `jaxgen.estimate`."""

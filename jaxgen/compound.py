@@ -96,7 +96,7 @@ class DirichletMultinomial(NamedTuple):
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""
         of_probabilities, of_words = jax.random.split(key)
-        theta = jax.random.dirichlet(of_probabilities, self.concentration[y])
+        theta = jax.random.dirichlet(of_probabilities, self.concentration[y], dtype=self.concentration.dtype)
         return jax.random.multinomial(of_words, total_count.astype(theta.dtype), theta, dtype=theta.dtype)
 
     def linear(self) -> None:

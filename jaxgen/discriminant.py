@@ -25,6 +25,7 @@ from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_c
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from jax import Array
@@ -134,13 +135,14 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if self.fills_in:
             whole(density)
 
-    def check_seen(self, seen: np.ndarray) -> None:
+    def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
         """A covariance of its own would grow with every step of EM where it is only filled in."""
         if self.fills_in and not self.shared and self.prior is None and not seen.all():
             k, j = np.argwhere(~seen)[0]
             raise ValueError(
-                f"no row of class {k} shows feature {j}, so that nothing is known of its variance there. Leave the "
-                "feature out, use shared=True or covariance='diagonal', or give a prior=jaxgen.NormalInverseWishart(…)."
+                f"no row of class {k} shows feature {features[j]}, so that nothing is known of its variance there. "
+                "Leave it out, use shared=True or covariance='diagonal', or give a "
+                "prior=jaxgen.NormalInverseWishart(…)."
             )
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
@@ -242,6 +244,6 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         assert self.prior is not None
         return gaussian_posterior.log_evidence(self.prior, statistics, self.covariance)
 
-    def explain(self, density: Gaussian | DiagonalGaussian) -> str:
+    def explain(self, density: Gaussian | DiagonalGaussian, features: Sequence[int] | None = None) -> str:
         """Which class has a singular covariance, and the remedy."""
-        return why_not_finite(self, density) or super().explain(density)
+        return why_not_finite(self, density, features) or super().explain(density)

@@ -71,6 +71,7 @@ def train(
     """As `jaxgen.train_em`; with `complete`, every row has a label."""
     if not isinstance(estimator, GenerativeEstimator):
         raise TypeError(f"estimator must be a generative one, such as jaxgen.QDA(); found {estimator!r}.")
+    estimator.check_density()
     x = pad_rows(x) if is_sparse(x) and not is_traced(x) else x
     estimator.check()
     rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
@@ -87,7 +88,7 @@ def train(
         if given is not None:
             estimator.check_given(given.density)
         if not is_traced(data):
-            estimator.check_seen(_seen(data))
+            estimator.check_seen(_seen(data), range(rows.shape[1]))
     program = partial(
         _program,
         how=how,
@@ -103,6 +104,12 @@ def train(
         naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
         if given is not None:
             _check_scores(given, rows, data)
+        if complete:
+            raise ValueError(
+                "with what is missing filled in a covariance collapsed: its rows are too few, or a feature is a "
+                "combination of others. Raise ridge, give a prior, use covariance='diagonal' or shared=True, or drop "
+                "the feature."
+            )
         raise ValueError(
             f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "
             "rows for its density. Raise ridge, restarts or prior strength, choose fewer classes, or share the "

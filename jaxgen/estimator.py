@@ -30,6 +30,8 @@ from jaxgen.statistics import S, raise_for_nan
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
@@ -91,8 +93,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Raise for a density that cannot fill in what was not observed."""
         return
 
-    def check_seen(self, seen: np.ndarray) -> None:
-        """Raise for features that stay unknown where no row of a class shows them: `seen` is (K, d)."""
+    def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
+        """Raise for features that stay unknown where no row of a class shows them: `seen` is (K, d), of these."""
         return
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
@@ -130,6 +132,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Whether `summarise` sorts a block by class first, and so wants many rows at once."""
         return False
 
+    def check_density(self) -> None:
+        """Raise for a family that has scores and no density."""
+        return
+
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         arguments.check_hyperparameters(self)
@@ -138,8 +144,9 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Raise for a number of features that the structure does not fit."""
         return
 
-    def explain(self, density: Any) -> str:
-        """Why finite statistics gave a density that holds NaN or +∞, and the remedy."""
+    def explain(self, density: Any, features: Sequence[int] | None = None) -> str:
+        """Why finite statistics gave a density that holds NaN or +∞, and the remedy; of these features, or of all."""
+        del features
         return (
             f"{self} has no finite {type(density).__name__} for these statistics: they overflow. Rescale the features."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from jaxgen.estimator import GenerativeEstimator
 from jaxgen.mixed import Columns, Mixed, MixedStatistics, domain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from jax import Array
     from jaxtyping import Float
@@ -60,7 +61,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Check the parts."""
         shape = "pairs of a generative estimator and its columns, such as ((LDA(), (0, 1)), (BernoulliNB(), (2,)))"
         try:
-            parts = tuple((estimator, tuple(int(np.asarray(j)) for j in group)) for estimator, group in self.parts)
+            parts = tuple((estimator, tuple(map(_column, group))) for estimator, group in self.parts)
         except (TypeError, ValueError):
             raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
         if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
@@ -143,10 +144,10 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         for (estimator, _), part in zip(self.parts, density.densities, strict=True):
             estimator.check_given(part)
 
-    def check_seen(self, seen: np.ndarray) -> None:
+    def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
         """Raise for what one of the families does not take."""
         for estimator, group in self.parts:
-            estimator.check_seen(seen[:, list(group)])
+            estimator.check_seen(seen[:, list(group)], [features[j] for j in group])
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
         """Those of each family."""
@@ -209,9 +210,17 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
             # The class weights of all are the same, but for the NaN that says that a value of any group was bad.
             yield estimator, dataclasses.replace(part, class_weight=statistics.class_weight)
 
-    def explain(self, density: Mixed) -> str:
+    def explain(self, density: Mixed, features: Sequence[int] | None = None) -> str:
         """What the family says whose density is not finite."""
         for (estimator, group), part in zip(self.parts, density.densities, strict=True):
             if any(not (np.asarray(leaf) < np.inf).all() for leaf in jax.tree.leaves(part)):
-                return f"columns {', '.join(map(str, group))}: {estimator.explain(part)}"
+                mine = [j if features is None else features[j] for j in group]
+                return f"columns {', '.join(map(str, mine))}: {estimator.explain(part, mine)}"
         return super().explain(density)
+
+
+def _column(j: Any) -> int:
+    """A whole number; a truth is none, as in a mask."""
+    if isinstance(j, bool):
+        raise TypeError
+    return operator.index(j)

@@ -108,9 +108,14 @@ def nonnegative_or_nan(value: Array | float, dtype: np.dtype, most: float = np.i
 
 
 def nonnegative_table(
-    name: str, value: Array | float, like: Float[Array, "classes d"], most: float = np.inf
+    name: str,
+    value: Array | float,
+    like: Float[Array, "classes d"],
+    most: float = np.inf,
+    *,
+    columns: tuple[str, str] = ("feature", "features"),
 ) -> Float[Array, "classes_or_1 d_or_1"]:
-    """The same for one number, one for each feature, or what broadcasts to classes by features, the shape of `like`.
+    """The same for one number, or what broadcasts to classes by columns, the shape of `like`: of what one is, and some.
 
     Raises:
         ValueError: for a shape that does not broadcast to that.
@@ -118,8 +123,9 @@ def nonnegative_table(
     shape = np.shape(value)
     if len(shape) > 2 or any(n not in (1, m) for n, m in zip(shape[::-1], like.shape[::-1], strict=False)):
         raise ValueError(
-            f"{name} must be one number or broadcast to {like.shape}, classes by features; found shape {shape}. "
-            f"Give shape {like.shape[1:]} for one of each feature, {(like.shape[0], 1)} for one of each class."
+            f"{name} must be one number or broadcast to {like.shape}, classes by {columns[1]}; found shape "
+            f"{shape}. Give shape {like.shape[1:]} for one of each {columns[0]}, {(like.shape[0], 1)} for one of each "
+            "class."
         )
     return nonnegative_or_nan(value, like.dtype, most).reshape((1, 1, *shape)[-2:])
 

@@ -11,6 +11,8 @@ import numpy as np
 from jaxgen.numerics import nonnegative_or_nan, safe_divide
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jax import Array
     from jaxtyping import Float
 
@@ -69,16 +71,17 @@ def ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
     return jnp.where(varies, variance, others)
 
 
-def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian) -> str:
+def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian, features: Sequence[int] | None = None) -> str:
     """Which covariance is singular or overflows, and the remedy; empty where none is."""
     factor = jax.tree.leaves(density)[-1]  # the Cholesky factors, or the scales
     if np.isinf(np.asarray(factor)).any():
         return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
     unseen = np.isnan(np.asarray(density.mean)).any(axis=0)
     if unseen.any():
+        j = int(np.argmax(unseen))
         return (
-            f"feature {int(np.argmax(unseen))} was observed in no row, so that nothing is known of its mean. Leave "
-            "it out, or give a prior=jaxgen.NormalInverseWishart(…)."
+            f"feature {j if features is None else features[j]} was observed in no row, so that nothing is known of its "
+            "mean. Leave it out, or give a prior=jaxgen.NormalInverseWishart(…)."
         )
     singular = np.isnan(np.asarray(factor)).reshape(factor.shape[0], -1).any(axis=1)
     if not singular.any():

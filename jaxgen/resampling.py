@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -203,19 +204,22 @@ def _judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) 
         if not np.isnan(log_loss):
             return accuracy, log_loss
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
+    if rows.sample_weight is not None:  # an absent row may hold anything
+        counts = np.flatnonzero(np.asarray(rows.sample_weight) > 0)
+        if not len(counts):
+            return jnp.asarray(jnp.nan), jnp.asarray(jnp.nan)
+        rows, inside = rows.at(counts), inside[counts]
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
     if not is_traced(posterior):
-        _check_possible(posterior, weight, f, inside)
+        _check_possible(posterior, f, inside)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
 
 
-def _check_possible(posterior: Any, weight: Any, f: int, inside: Int[np.ndarray, " m"]) -> None:
+def _check_possible(posterior: Any, f: int, inside: Int[np.ndarray, " m"]) -> None:
     """Raise for a row of a fold that the classifier of the others knows nothing of."""
     impossible = np.isnan(np.asarray(posterior)).any(axis=1)
-    if weight is not None:
-        impossible &= np.asarray(weight) > 0
     if impossible.any():
         raise ValueError(
             f"x must hold rows that the other folds leave possible; found row {inside[np.argmax(impossible)]} and "
@@ -234,6 +238,8 @@ def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | N
     labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
     if skip is not None:
         labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
+    absent = (labels.row_weight == 0)[:, None]
+    posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
     return judging.accuracy(labels, _found(posterior)), judging.log_loss(labels, posterior)
 
 

@@ -202,3 +202,30 @@ def test_many_features_leave_the_posterior_its_digits(sparse):
     for density, points, exact in ((poisson, x, of_poisson), (bernoulli, bits, of_bernoulli)):
         found = np.asarray(jg.log_posterior(jg.Classifier(jnp.zeros(3, jnp.float32), density), rows(points)), float)
         np.testing.assert_allclose(found - found[:, :1], exact, atol=5e-3)
+
+
+def test_mixed_families_say_which_columns_of_the_whole_are_meant():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(20, 4))
+    x[:, [1, 3]] = x[:, [1, 3]] > 0
+    y, observed = np.arange(20) % 2, np.ones(x.shape, bool)
+    observed[y == 1, 2] = False
+    with pytest.raises(ValueError, match="no row of class 1 shows feature 2,"):
+        jg.fit(jg.MixedNB(((jg.BernoulliNB(), (1, 3)), (jg.QDA(), (0, 2)))), x, y, observed=observed)
+    observed[:, 2] = False
+    with pytest.raises(ValueError, match="columns 0, 2: feature 2 was observed in no row"):
+        jg.fit(jg.MixedNB(((jg.LDA(), (0, 2)), (jg.BernoulliNB(), (1, 3)))), x, y, observed=observed)
+    for columns in ((0.5, 1.0), (False, True)):
+        with pytest.raises(TypeError, match="MixedNB takes pairs of a generative estimator and its columns"):
+            jg.MixedNB(((jg.LDA(), columns),))
+    with pytest.raises(ValueError, match=r"\(5,\) for one of each category"):
+        jg.fit(jg.CategoricalNB((2, 3), alpha=np.ones(4)), np.zeros((4, 2), int), np.array([0, 1, 0, 1]))
+
+
+def test_a_predictive_is_drawn_in_its_own_dtype():
+    words = np.random.default_rng(0).poisson(3, (20, 3)).astype(np.float32)
+    y = np.arange(20) % 2
+    mixed = jg.MixedNB(((jg.MultinomialNB(), (0, 1)), (jg.PoissonNB(), (2,))))
+    for estimator in (jg.MultinomialNB(), mixed):
+        c = jg.predictive(estimator, estimator.statistics(words, y))
+        assert jg.sample(jax.random.key(0), c, 5, total_count=3)[0].dtype == np.float32

@@ -420,7 +420,7 @@ def test_a_feature_that_no_row_observed_is_refused_where_no_prior_speaks_for_it(
     for estimator in (jg.GaussianNB(), jg.GDA("spherical", shared=False), jg.LDA(), jg.QDA()):
         with pytest.raises(ValueError, match=r"feature 1 was observed in no row.*NormalInverseWishart"):
             jg.fit(estimator, x, y, observed=observed)
-    with pytest.raises(ValueError, match="columns 1: feature 0 was observed in no row"):
+    with pytest.raises(ValueError, match="columns 1: feature 1 was observed in no row"):
         jg.fit(mixed, np.abs(x).round(), y, observed=observed)
     with pytest.raises(ValueError, match="feature 1 was observed in no row"):
         jg.fit_em(jg.GaussianNB(), x, observed=observed, num_classes=2, key=jax.random.key(0))

@@ -381,3 +381,18 @@ def test_a_grid_under_jit_is_the_grid(estimator):
     grid, slopes = jax.jit(jax.vmap(jax.value_and_grad(loss)))(values)
     np.testing.assert_allclose(grid, [loss(float(value)) for value in values], rtol=1e-9)
     np.testing.assert_allclose(slopes, [(loss(v + 1e-5) - loss(v - 1e-5)) / 2e-5 for v in (0.5, 2.0)], rtol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.BernoulliNB(), jg.LogisticRegression()], ids=str)
+def test_a_row_of_weight_zero_may_hold_anything(estimator):
+    weight = (np.arange(N) % 11 > 0).astype(float)
+    x = (X > 1).astype(float) if isinstance(estimator, jg.BernoulliNB) else X
+    spoilt = np.where(weight[:, None] > 0, x, np.nan)
+    expected, found = (jg.cross_validate(estimator, each, Y, folds=4, sample_weight=weight) for each in (x, spoilt))
+    np.testing.assert_allclose(found.log_loss, expected.log_loss, rtol=1e-9)
+    np.testing.assert_array_equal(found.accuracy, expected.accuracy)
+    alone = FOLD > 0
+    of_none = jg.cross_validate(
+        estimator, np.where(alone[:, None], x, np.nan), Y, folds=FOLD, sample_weight=alone.astype(float)
+    )
+    assert np.isnan(of_none.log_loss).tolist() == [True, False, False, False, False]
