@@ -63,7 +63,7 @@ class HardLabels:
 
     @property
     def row_width(self) -> int:
-        """Numbers that a row takes in sums by class: of one class, unless it is compared with all, one."""
+        """Numbers that a row takes in sums by class: one for each class where rows may be made one-hot, else one."""
         return self.num_classes if self.num_classes <= _MOST_ONE_HOT else 1
 
     @property

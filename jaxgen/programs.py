@@ -71,8 +71,9 @@ def statistics_program(
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
         elif structure.sorts_by_class:
             rows = _MOST_ROWS
-        else:  # a merge costs as much as a row of each class
-            rows = blocks.num_rows(tuning.fold_elements, width, fewest=max(blocks.FEWEST_ROWS, labels.num_classes))
+        else:  # a merge costs as much as a number for each feature of each class
+            fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)
+            rows = blocks.num_rows(tuning.fold_elements, width, fewest=fewest)
             rows = min(rows, tuning.most_rows)
         return blocks.fold(summarise, x, labels, block=min(block_size or rows, _MOST_ROWS))
 
