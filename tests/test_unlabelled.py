@@ -198,7 +198,11 @@ def test_gradients_go_through_the_maximum(name):
             "start must be a classifier of x, as Poisson is not: x must hold finite counts",
         ),
         ({"estimator": jg.LogisticRegression(), "num_classes": 2}, TypeError, "estimator must be a generative one"),
-        ({"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))}, TypeError, "has scores and no density"),
+        (
+            {"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))},
+            TypeError,
+            "has scores and no density",
+        ),
     ],
 )
 def test_what_is_refused_and_why(options, error, message):
