@@ -227,12 +227,15 @@ def test_results_are_not_kept_once_they_are_taken(monkeypatch):
     assert most <= 2
 
 
-def test_more_classes_than_rows_of_a_block():
+def test_a_block_has_a_row_for_each_of_many_classes(monkeypatch):
     import jaxgen as jg
 
-    rng = np.random.default_rng(0)
+    rng, fold, used = np.random.default_rng(0), blocks.fold, []
     x, y = rng.normal(size=(1500, 2)), rng.integers(0, 900, 1500)
-    statistics = jg.GaussianNB().statistics(x, y, num_classes=1000)
+    monkeypatch.setattr(blocks, "fold", lambda *data, block: used.append(block) or fold(*data, block=block))
+    with platform.override(dataclasses.replace(platform.CPU, fold_elements=16)):
+        statistics = jg.GaussianNB().statistics(x, y, num_classes=1000)
+    assert used == [1000]
     count = np.bincount(y, minlength=1000)[:, None]
     mean = np.stack([np.bincount(y, column, minlength=1000) for column in x.T], axis=1) / np.maximum(count, 1)
     squares = np.stack([np.bincount(y, column, minlength=1000) for column in (x - mean[y]).T ** 2], axis=1)
