@@ -36,8 +36,6 @@ MOST_CATEGORIES = 20  # of a column; rarer ones share one
 MOST_CLASSES = 50  # beyond, a target is a number or a name rather than a class
 FEWEST_ROWS = 20  # of fewer, no test says anything
 GAPS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "?")  # in a column that otherwise holds numbers
-
-
 # Numbers whose thousands are apart; a point before three digits is a decimal sign all the same, unless a comma follows.
 _WITH_COMMAS = r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?"
 _WITH_POINTS = r"[+-]?\d{1,3}(\.\d{3})+,\d*"

@@ -36,7 +36,7 @@ _MOST_IN_VAIN = 2.5
 _FEW_CELLS = 2**20
 _MOST_CELLS = 2**22
 # A class of fewer entries is not worth a sum of its own, which takes 0.3 ms at the least: those of 1,000 classes and
-# 5,000 words take 450 ms, and 55 in turn; of 20,000 classes and 500 words that 100 rows hold, 4,900 and 30. But not in
+# 5,000 words take 450 ms, and 55 in turn; of 20,000 classes and 500 words that 100 rows hold, 3,600 and 17. But not in
 # wide tables that the entries would not fill: in as long so many cells of a class are looked at.
 _FEW_ENTRIES = 2**15
 _MOST_CELLS_AN_ENTRY = 8

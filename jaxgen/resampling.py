@@ -207,7 +207,8 @@ def _judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) 
     if rows.sample_weight is not None:  # an absent row may hold anything
         counts = np.flatnonzero(np.asarray(rows.sample_weight) > 0)
         if not len(counts):
-            return jnp.asarray(jnp.nan), jnp.asarray(jnp.nan)
+            none = jnp.full_like(jax.tree.leaves(classifier)[0], jnp.nan, shape=())
+            return none, none
         rows, inside = rows.at(counts), inside[counts]
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jaxgen.platform import Tuning
     from jaxgen.preparing import Scorer
 
-
 # Rows of a batch that is filled up: scores of its products are quicker than the compilation of a program for its size.
 _SMALL_BATCH = 2**14
 
