@@ -54,7 +54,8 @@ class EMReport(NamedTuple):
     """How a run of EM went.
 
     Attributes:
-        converged: whether the last two steps changed what they raise by no more than the tolerance.
+        converged: whether the last two steps changed what they raise by no more than the tolerance; where rounding is
+            more than that, whether the last many did, half of all at most, by no more than a tolerance each.
         steps: how many were taken, T.
         log_evidence: mean log p(x, y) of rows with labels and log p(x) of others, in nats, before each step,
             (max_steps,); NaN from T on.
@@ -111,7 +112,9 @@ def climb(
 
     Returns the statistics, the report, and what was raised, before the last step. That is the mean evidence and, by the
     same number of rows, the log prior that the hyperparameters stand for: the evidence alone may turn on the way, or
-    not depend at all on what the prior decides. One step would not do, since a ridge stands for no prior.
+    not depend at all on what the prior decides. One step would not do, since a ridge stands for no prior. Where a
+    tolerance is less than the evidence is rounded by, steps may rise unseen: so many in a row must then stand still as
+    show it, or the second half of them. What steps gain shrinks geometrically, so that half had as much as is left.
     """
     dtype = data.labelled.dtype
     rows = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
@@ -121,15 +124,24 @@ def climb(
         return estimator.log_parameter_prior(c.density) + alpha * jnp.sum(drop_impossible(c.log_prior))
 
     def step(state: tuple[Any, EMReport, Array]) -> tuple[Any, EMReport, Array]:
-        before, report, last = state
+        before, report, raised = state
+        t = report.steps
         c = estimator.estimate(before)
         statistics, evidence = expect(estimator, c, data)
-        raised = evidence + log_prior(c) / rows
-        rounding = 4 * jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(raised), jnp.abs(evidence))
-        changes = jnp.stack([raised - last[1], last[1] - last[0]])
+        now = evidence + log_prior(c) / rows
+        rounding = 4 * jnp.finfo(dtype).eps * jnp.maximum(jnp.abs(now), jnp.abs(evidence))
+
+        def since(steps: Array | int) -> Array:
+            return jnp.where(t >= steps, now - raised[jnp.maximum(t - steps, 0)], jnp.inf)
+
+        # Rounding hides small changes: as many steps are looked at as take a tolerance each beyond it, or half of all.
+        few = jnp.ceil(rounding / jnp.maximum(tolerance, jnp.finfo(dtype).tiny))
+        few = jnp.clip(few, 2, jnp.maximum(2, t // 2).astype(dtype))
+        changes = jnp.stack([since(1), since(2) - since(1)])
         still = jnp.all(jnp.abs(changes) <= jnp.maximum(tolerance, rounding))
-        trace = report.log_evidence.at[report.steps].set(evidence)
-        return statistics, EMReport(still, report.steps + 1, trace), jnp.stack([last[1], raised])
+        still &= since(few.astype(jnp.int32)) <= few * tolerance
+        trace = report.log_evidence.at[t].set(evidence)
+        return statistics, EMReport(still, t + 1, trace), raised.at[t].set(now)
 
     def unfinished(state: tuple[Any, EMReport, Array]) -> Array:
         _, report, _ = state
@@ -137,9 +149,9 @@ def climb(
         return (report.steps < max_steps) & ~report.converged & ~broken
 
     begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.full(max_steps, jnp.nan, dtype))
-    start, begin, none, *_ = varying_alike(start, begin, jnp.full(2, jnp.inf, dtype), data, estimator)
+    start, begin, none, *_ = varying_alike(start, begin, begin.log_evidence, data, estimator)
     statistics, report, raised = lax.while_loop(unfinished, step, (start, begin, none))
-    return statistics, report, raised[1]
+    return statistics, report, raised[report.steps - 1]
 
 
 @jax.custom_jvp

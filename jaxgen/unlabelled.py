@@ -94,8 +94,8 @@ def train_em(
             random responsibilities; or a classifier. By default the first, the second for sparse rows.
         restarts: runs from different starts, all in one program; the one that raised it highest is returned.
         tolerance: change of what a step raises, the evidence and the log prior that hyperparameters stand for, in nats
-            a row; two steps in a row that change it by no more, or by no more than its rounding, 4 eps of it, end a
-            run.
+            a row; two steps in a row that change it by no more end a run. Where its rounding, 4 eps of it, is more, so
+            many do as show the tolerance, or half of all.
         max_steps: at which it ends anyway.
 
     Returns:
