@@ -114,6 +114,16 @@ def test_a_row_counts_where_it_is_tested_and_where_it_is_trained_on(m, noise):
     assert uncertainty.standard_error(errors, splits, m) == pytest.approx(known, rel=0.03)
 
 
+@pytest.mark.parametrize("n", [500, 7_000])
+def test_the_error_of_a_mean_over_rows_that_no_sample_changes_is_theirs(n):
+    """Also of samples of most of the table: what is tested differs by the split, and that is no effect of the sample."""
+    wrong = np.arange(n) < 0.4 * n
+    splits = Splits.of(n, 200, seed=0)
+    errors = wrong[splits.orders[:, : splits.held_out]].astype(float)
+    error = uncertainty.standard_error(errors, splits, splits.most)
+    assert error == pytest.approx(wrong.std() / np.sqrt(n), rel=0.03)
+
+
 def test_tables_without_a_difference_seldom_have_a_winner():
     """Two nearest means on features that say as much, which are refitted to 200 tables: about 5 % at each size."""
     rng, n = np.random.default_rng(0), 60
