@@ -13,17 +13,22 @@ from benchmarks.data import TABLES, InputError
 OUTPUT = Path("benchmarks/output")  # git ignores it
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not 1 or more")
+def _whole(text: str, least: int, why: str = "") -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+    if number < least:
+        raise argparse.ArgumentTypeError(f"{number} is not {least:,} or more{why}")
     return number
+
+
+def _positive(text: str) -> int:
+    return _whole(text, 1)
 
 
 def _thousands(text: str) -> int:
-    if (number := int(text)) < 1_000:
-        raise argparse.ArgumentTypeError(f"{number} is not 1,000 or more, from where growth can be measured")
-    return number
+    return _whole(text, 1_000, ", from where growth can be measured")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,6 +122,11 @@ def _unwritable(arguments: argparse.Namespace) -> str | None:
 def main() -> int:
     """Parse the command line, run, and turn what is wrong with a file into one line and exit code 2."""
     arguments = _parser().parse_args()
+    given = [f"--{name}" for name in ("text", "table", "json") if getattr(arguments, name) is not None]
+    if given and arguments.command is not None:
+        return _refuse(
+            f"{', '.join(given)} is of the comparison on real data, not of {arguments.command}; leave it out"
+        )
     if (reason := _unwritable(arguments)) is not None:
         return _refuse(reason)
     # JAX, scikit-learn and matplotlib load only once the arguments are known to be good.
@@ -172,11 +182,11 @@ def _curves(arguments: argparse.Namespace) -> int:
         return _refuse(f"--l2 must be positive, or separable samples have no optimum; found {arguments.l2:g}")
     if arguments.splits < 2:
         return _refuse("--splits must be 2 or more: of one there is no spread")
-    from benchmarks import curves, tables
+    from benchmarks import csv_files, curves, tables
 
     targets = arguments.target * (len(arguments.csv) if len(arguments.target) == 1 else 1)
     try:
-        chosen = [tables.from_csv(*pair) for pair in zip(arguments.csv, targets, strict=True)]
+        chosen = [csv_files.read(*pair) for pair in zip(arguments.csv, targets, strict=True)]
         chosen += [tables.from_openml(name) for name in arguments.openml]
         chosen = tables.distinct(chosen, [*targets, *arguments.openml])
     except InputError as error:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+LEAST_SHARE = 1e-3  # of the rows in a bin: what fewer say is chance
 STYLES = (
     {"color": OURS, "linestyle": "-", "linewidth": 2.2},
     {"color": PEER, "linestyle": "-", "linewidth": 2.2},
@@ -37,14 +38,20 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
     trust.plot([0, 1], [0, 1], color=MUTED, linewidth=1)
     for model, style in zip(record["models"][:2], STYLES, strict=False):
         bins = model["reliability"]
-        known = [i for i, share in enumerate(bins["share"]) if share > 0]
+        known = [i for i, share in enumerate(bins["share"]) if share > LEAST_SHARE]
         trust.plot(
             [bins["confidence"][i] for i in known],
             [bins["accuracy"][i] for i in known],
-            marker="o",
-            markersize=5,
             label=f"{model['name']}: calibration error {bins['calibration_error']:.3f}",
             **style,
+        )
+        trust.scatter(
+            [bins["confidence"][i] for i in known],
+            [bins["accuracy"][i] for i in known],
+            s=[12 + 300 * bins["share"][i] for i in known],
+            color=style["color"],
+            alpha=0.6,
+            linewidth=0,
         )
     least = 1 / max(2, 1 + round(1 / max(_least(record, "confidence"), 1e-9)))
     trust.set_xlim(least, 1.01)
@@ -53,7 +60,8 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
     trust.set_ylabel("share of right predictions", fontsize=9.5)
     trust.set_title(f"Can they be believed? (m = {record['sizes'][-1]:,})", loc="left", fontsize=11)
     trust.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(-0.03, -0.14))  # below the panel
-    trust.text(0.985, 0.03, "below the line:\nover-confident", transform=trust.transAxes, ha="right", fontsize=8.5)
+    words = "below the line: over-confident;\nareas: shares of the rows"
+    trust.text(0.985, 0.03, words, transform=trust.transAxes, ha="right", fontsize=8.5)
     plain(trust)
     picture.text(0.012, 0.935, record["describe"], fontsize=13, color=INK)
     picture.text(
@@ -93,8 +101,8 @@ def draw_overview(records: list[dict[str, Any]], splits: int, path: Path) -> Non
     picture.text(
         0.012,
         0.3 / height,
-        f"means of {splits:,} random splits; the dashed line marks where the curves cross, as {crossed} of "
-        f"{len(records)} do; logarithmic axis of rows",
+        f"means of {splits:,} random splits; the dashed line marks where the generative model falls behind for good, "
+        f"as in {crossed} of {len(records)}; logarithmic axis of rows",
         fontsize=8.5,
         color="#555555",
     )
@@ -124,16 +132,19 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
     if record["crossing"] is not None:
         panel.axvline(record["crossing"], color=INK, linestyle="--", linewidth=0.9)
         if bands:
+            late = np.log(record["crossing"] / sizes[0]) > 0.6 * np.log(sizes[-1] / sizes[0])
             panel.text(
                 record["crossing"],
                 0.97,
-                f" cross at m = {record['crossing']:,.0f}",
+                f" cross at m = {record['crossing']:,.0f} ",
                 transform=panel.get_xaxis_transform(),
                 fontsize=8.5,
                 va="top",
+                ha="right" if late else "left",
             )
     panel.yaxis.set_major_formatter(PercentFormatter(1))
-    panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if sizes[-1] < 20 * sizes[0] else (1, 3), numticks=12))
+    subs = (1, 1.5, 2, 3, 4, 5, 7) if sizes[-1] < 5 * sizes[0] else (1, 2, 5) if sizes[-1] < 20 * sizes[0] else (1, 3)
+    panel.xaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.xaxis.set_minor_locator(NullLocator())
     plain(panel)
@@ -141,7 +152,10 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
 
 def _least(record: dict[str, Any], what: str) -> float:
     """The least confidence or accuracy of a bin."""
-    known = [value for model in record["models"][:2] for value in model["reliability"][what] if value is not None]
+    bins = [model["reliability"] for model in record["models"][:2]]
+    known = [
+        value for each in bins for value, share in zip(each[what], each["share"], strict=True) if share > LEAST_SHARE
+    ]
     return min(known, default=0.5)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 from rich import box
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table as Grid
 
@@ -24,6 +25,7 @@ from benchmarks.records import describe, save_json, wide_console
 from benchmarks.splits import Model, Programs, Splits, Task
 from benchmarks.timing import environment
 from benchmarks.uncertainty import half_width, p_value, standard_error
+from benchmarks.verdict import SIGNIFICANT, crossing, of_tables, winner
 from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
@@ -39,18 +41,11 @@ SIZES = 10
 # Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
 # 1,300 s.
 LOOPED = 20
-SIGNIFICANT = 0.05
 # Rows that the loop may predict differently, for both stop short of the optimum.
 MOST_DISAGREEMENT = 0.1
 # Of logistic regression. One of 3e-6 predicts another class for 0.01 to 0.4 % of the held-out rows, and moves the mean
 # error of a table by at most 0.002.
 TOLERANCE = 1e-4
-REGIMES = {
-    "generative, discriminative": "both regimes: generative first, discriminative in the end",
-    "generative, generative": "generative throughout",
-    "discriminative, discriminative": "discriminative throughout",
-    "discriminative, generative": "the reverse: discriminative first, generative in the end",
-}
 
 
 @pytree
@@ -98,8 +93,8 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         pair: leave out the models that stand beside the pair.
     """
     console = wide_console(118)
-    for left in filter(None, (table.left() for table in tables)):
-        console.print(left, highlight=False)
+    for table in tables:
+        console.print(table.explain(), highlight=False, markup=False)
     programs = Programs()
     drawn = {table.name: Splits.of(len(table.x), splits, SEED) for table in tables}
     chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
@@ -117,7 +112,7 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         others_seconds = programs.prepare(plan, lambda: progress.advance(bar))
         bar = progress.add_task("fitting", total=len(plan))
         for task in plan:
-            progress.update(bar, description=f"{task.table.name}: {task.model.name}, m = {task.m}")
+            progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"))
             results.setdefault((task.table.name, task.model.name), {})[task.m] = programs.run(task)
             progress.advance(bar)
         bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
@@ -145,7 +140,11 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         draw_table(each, splits, out / f"curves-{slug}.png")
     draw_overview(records, splits, out / "curves.png")
     console.print(_grid(records))
-    console.print(_verdict(records), highlight=False)
+    console.print(
+        f"“wins” where a t-test, for rows and samples like those of the table, says so at {SIGNIFICANT:.0%}.\n"
+        f"{of_tables(records)}",
+        highlight=False,
+    )
     seconds = sum(sum(model["seconds"]) for each in records for model in each["models"][:2])
     fits = 2 * splits * sum(len(each["sizes"]) for each in records)
     console.print(
@@ -188,6 +187,8 @@ def summarise(
         "name": table.name,
         "kind": table.kind,
         "describe": table.describe(),
+        "classes": table.classes,
+        "remarks": table.remarks,
         "sizes": sizes,
         "held_out": splits.held_out,
         "models": [],
@@ -227,25 +228,7 @@ def summarise(
     record["p_value"] = [p_value(mean, error, n) for mean, error in zip(means, errors, strict=True)]
     record["winner"] = [winner(mean, p) for mean, p in zip(means, record["p_value"], strict=True)]
     record["crossing"] = crossing(sizes, means)
-    record["regime"] = REGIMES.get(f"{record['winner'][0]}, {record['winner'][-1]}", "no clear difference at one end")
     return record
-
-
-def winner(difference: float, p: float) -> str | None:
-    """Who has the smaller error, where the mean difference is significant."""
-    if p >= SIGNIFICANT:
-        return None
-    return "generative" if difference < 0 else "discriminative"
-
-
-def crossing(sizes: list[int], differences: list[float]) -> float | None:
-    """Where the generative model falls behind for good, between two sizes by the log of m; None where it does not."""
-    for i in range(len(sizes) - 1, 0, -1) if differences[-1] > 0 else ():
-        before, after = differences[i - 1], differences[i]
-        if before <= 0 < after:
-            share = before / (before - after)
-            return float(np.exp(np.log(sizes[i - 1]) + share * np.log(sizes[i] / sizes[i - 1])))
-    return None
 
 
 def _finite(value: float) -> float | None:
@@ -280,18 +263,5 @@ def _grid(records: list[dict[str, Any]]) -> Grid:
                 f"{discriminative[i]:.3f}",
                 won,
             ]
-        grid.add_row(each["name"], *cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}")
+        grid.add_row(escape(each["name"]), *cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}")
     return grid
-
-
-def _verdict(records: list[dict[str, Any]]) -> str:
-    counts: dict[str, int] = {}
-    for each in records:
-        counts[each["regime"]] = counts.get(each["regime"], 0) + 1
-    crossed = sum(each["crossing"] is not None for each in records)
-    return (
-        f"“wins” where a t-test, for rows and samples like those of the table, says so at {SIGNIFICANT:.0%}.\n"
-        f"Of {len(records)} tables: "
-        + "; ".join(f"{count} {regime}" for regime, count in sorted(counts.items(), key=lambda item: -item[1]))
-        + f". By the mean curves the generative model falls behind for good in {crossed}."
-    )

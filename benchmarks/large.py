@@ -78,7 +78,7 @@ def summary(record: dict[str, Any]) -> str:
         f"Multinomial naive Bayes on {record['documents']:,} documents × {record['words']:,} words "
         f"({record['nonzeros']:,} nonzeros, K = {record['classes']}), in chunks of {record['chunk']:,} documents: "
         f"fitted in {record['fitting_seconds']:.1f} s ({record['documents_per_second']:,.0f} documents/s, "
-        f"{record['nonzeros_per_second'] / 1e6:.0f} million nonzeros/s), generated in "
+        f"{record['nonzeros_per_second'] / 1e6:.3g} million nonzeros/s), generated in "
         f"{record['generating_seconds']:.0f} s; peak memory of the process {record['peak_bytes'] / 2**30:.2f} GiB. "
         f"Accuracy on held-out documents {record['accuracy']:.3f}, of the true classifier "
         f"{record['best_accuracy']:.3f}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from rich.table import Table
 import jaxgen as jg
 from benchmarks.cases import CASES, Case
 from benchmarks.data import TABLES, Split, load_messages, load_table
+from benchmarks.records import save_json
 from benchmarks.timing import environment, milliseconds, race, seconds
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def run(text: Path | None, json_path: Path | None, tables: list[str] | None = No
     )
     if json_path is not None:
         record = {"environment": about, "results": [asdict(result) for result in results]}
-        json_path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        save_json(record, json_path)
         console.print(f"Written to {json_path}")
 
 

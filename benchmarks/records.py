@@ -6,6 +6,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+matplotlib.rcParams["text.parse_math"] = False  # a name with two dollars in it is no formula
 INK, MUTED, OURS, PEER, WARM = "#222222", "#8a8a8a", "#0b6e8f", "#c8641b", "#b3261e"
 
 

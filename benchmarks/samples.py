@@ -59,11 +59,12 @@ def run(out: Path) -> None:
     for axes, (name, title) in zip(picture.subplots(len(titles), 1), titles, strict=True):
         x, y = images[name]
         most = 1.0 if name == "Bernoulli naive Bayes" else 16.0
-        rows = [np.hstack([x[np.flatnonzero(y == k)[i]].reshape(8, 8) for k in range(10)]) for i in range(2)]
+        apart = [x[[np.flatnonzero(y == k)[i] for k in range(10)]].reshape(10, 8, 8) for i in range(2)]
+        rows = [np.hstack(list(np.pad(each, [(0, 0), (1, 1), (1, 1)]))) for each in apart]
         axes.imshow(np.vstack(rows), cmap="gray_r", vmin=0, vmax=most, interpolation="nearest")
         axes.set_title(f"{title}; {recognised[name]:.0%} recognised", loc="left", color=INK, fontsize=10)
-        axes.set_xticks(np.arange(0, 81, 8) - 0.5, labels=[])
-        axes.set_yticks([-0.5, 7.5, 15.5], labels=[])
+        axes.set_xticks(np.arange(0, 101, 10) - 0.5, labels=[])
+        axes.set_yticks([-0.5, 9.5, 19.5], labels=[])
         axes.tick_params(length=0)
         axes.grid(color=MUTED, linewidth=0.4)
     save_picture(picture, out / "samples.png")

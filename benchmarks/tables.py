@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import warnings
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,8 +24,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from benchmarks.data import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
 Kind = Literal["continuous", "discrete"]
 
@@ -35,10 +32,7 @@ BINS = 4  # quarters, where numbers stand in a discrete table
 MOST_CATEGORIES = 20  # of a column; rarer ones share one
 MOST_CLASSES = 50  # beyond, a target is a number or a name rather than a class
 FEWEST_ROWS = 20  # of fewer, no test says anything
-GAPS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "?")  # in a column that otherwise holds numbers
-# Numbers whose thousands are apart; a point before three digits is a decimal sign all the same, unless a comma follows.
-_WITH_COMMAS = r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?"
-_WITH_POINTS = r"[+-]?\d{1,3}(\.\d{3})+,\d*"
+MOST_NAMED = 5  # columns, or classes, in a sentence
 
 
 @dataclass(frozen=True)
@@ -50,14 +44,16 @@ class Table:
         kind: whether the features are numbers or indicators.
         x: float32, (n, d).
         y: classes 0 … K−1, (n,).
-        left_out: what of the data is not there.
+        classes: the name of each class.
+        remarks: what became of the data on the way, a sentence each.
     """
 
     name: str
     kind: Kind
     x: np.ndarray
     y: np.ndarray
-    left_out: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -67,24 +63,29 @@ class Table:
     def describe(self) -> str:
         """Name and sizes."""
         n, d = self.x.shape
-        return f"{self.name}, {self.kind}: {n:,} rows × {d:,} features, {self.num_classes} classes"
+        return f"{self.name}, {self.kind}: {n:,} rows × {d:,} feature{'s' * (d > 1)}, {self.num_classes} classes"
 
-    def left(self) -> str:
-        """What was left out, in a sentence; empty where nothing was."""
-        return f"{self.name}: left out {', '.join(self.left_out)}." if self.left_out else ""
+    def explain(self) -> str:
+        """The same, with the rows of each class and what became of the data."""
+        counts = np.bincount(self.y)
+        classes = _listed([f"{name}: {count:,}" for name, count in zip(self.classes, counts, strict=True)])
+        return "\n".join([f"{self.describe()} ({classes})", *(f"  {remark}" for remark in self.remarks)])
 
 
-def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Table:
+def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remarks: Sequence[str] = ()) -> Table:
     """A table from columns of any type: discrete where one holds categories, else continuous, unless told.
 
     Missing numbers become the median, and missing categories one of their own. Numbers are standardised; in a discrete
-    table they become quarters. Categories become indicators. None of that looks at the target.
+    table they become quarters. Categories become indicators; words that differ in every row say nothing of others, and
+    are left out. None of that looks at the target.
 
     Raises:
         InputError: if the target is not one of classes, there are too few rows, no feature varies, or one is infinite.
     """
-    known = target.notna()
-    left_out = [f"{(~known).sum():,} rows without a target"] if not known.all() else []
+    known, remarks = target.notna(), list(remarks)
+    if not known.all():
+        unknown = int((~known).sum())
+        remarks.append(f"left out {unknown:,} row{'s' * (unknown > 1)} without a target.")
     frame, target = frame.loc[known], target.loc[known]
     classes, y = np.unique(target.astype(str) if target.dtype == object else target, return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
@@ -99,18 +100,25 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
     for column in numbers:
         if np.isinf(frame[column].to_numpy(float, na_value=0)).any():
             raise InputError(f"{name}: column {column!r} holds infinity; leave it empty where a number is missing")
-    varies = frame.nunique() > 1
-    for column in frame.columns.difference(numbers):  # of categories, none at all is one of them
+    different, words = frame.nunique(), frame.columns.difference(numbers)
+    varies = different > 1
+    for column in words:  # of categories, none at all is one of them
         varies[column] = frame[column].nunique(dropna=False) > 1
+    names = [column for column in words if different[column] == len(frame)]
     if not varies.all():
-        constant = list(map(str, frame.columns[~varies]))
-        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
-        left_out.append(f"columns of one value: {', '.join(constant[:5])}{more}")
-    frame, numbers = frame.loc[:, varies], [column for column in numbers if varies[column]]
+        remarks.append(f"left out columns of one value: {_listed(frame.columns[~varies])}.")
+    if names:
+        remarks.append(f"left out columns of words that differ in every row: {_listed(names)}.")
+    frame = frame.loc[:, varies].drop(columns=names)
+    numbers = [column for column in numbers if varies[column]]
     if frame.shape[1] == 0:
         raise InputError(f"{name}: no feature has two values")
     if kind is None:
         kind = "continuous" if len(numbers) == frame.shape[1] else "discrete"
+        if kind == "discrete" and numbers:
+            remarks.append(
+                f"put numbers into quarters, beside categories: {_listed(frame.columns.difference(numbers))}."
+            )
     if kind == "continuous":
         transform: Any = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     else:
@@ -126,7 +134,18 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None) -> Tab
         raise InputError(
             f"{name}: column {column!r} cannot be standardised, its squares overflow or vanish; rescale it"
         )
-    return Table(name, kind, np.ascontiguousarray(x[:, spread > 0]), y.astype(np.int32), tuple(left_out))
+    x = np.ascontiguousarray(x[:, spread > 0])
+    return Table(name, kind, x, y.astype(np.int32), tuple(_named(each) for each in classes), tuple(remarks))
+
+
+def _named(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(names: Any) -> str:
+    """The first of some names, and how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(map(str, names[:MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
 def _quarters(column: Any) -> Any:
@@ -177,73 +196,6 @@ def embedded() -> list[Table]:
                 prepare(f"{name}, quarters", frame, target, "discrete"),
             ]
     return tables
-
-
-def from_csv(path: Path, target: str) -> Table:
-    """A CSV file with a header; columns of any type, `target` among them.
-
-    Raises:
-        InputError: if the file cannot be read, names a column twice, has no such column, or no classes in it.
-    """
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            separator = _separator(file.read(2**16))
-            file.seek(0)
-            rows = csv.reader(file, delimiter=separator)
-            header, first = next(rows, []), next(rows, [])
-        # One field more than names is the name of the row, or nothing behind a separator that ends it.
-        ends = len(first) > len(header) and not first[-1].strip()
-        # A class may be called None or NA: only an empty cell is surely a gap. A file that is read in parts would have
-        # classes of other types in each.
-        frame = pd.read_csv(
-            path,
-            sep=separator,
-            encoding="utf-8-sig",
-            keep_default_na=False,
-            na_values=[""],
-            index_col=False if ends else None,
-            low_memory=False,
-        )
-    except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-        raise InputError(f"cannot read {path}: {reason}") from None
-    twice = [name for name in header if header.count(name) > 1]
-    if twice:
-        raise InputError(f"{path} has two columns named {twice[0]!r}; name each differently")
-    if target not in frame:
-        raise InputError(f"{path} has no column {target!r}; it has {', '.join(map(repr, frame.columns[:20]))}")
-    features, classes = frame.drop(columns=target), frame[target]
-    features = features.apply(partial(_numbers_of, decimal=_decimal(separator, features)))
-    return prepare(path.stem, features, classes.where(classes != "?"))
-
-
-def _separator(start: str) -> str:
-    """What stands between the columns of a file that starts like this."""
-    try:
-        return csv.Sniffer().sniff(start, delimiters=",;\t| ").delimiter
-    except csv.Error:  # one column
-        return ","
-
-
-def _decimal(separator: str, frame: Any) -> str:
-    """The decimal sign: where semicolons leave it free a comma, unless points are, and commas part thousands alone."""
-    if separator != ";":
-        return "."
-    texts: list[Any] = [frame[column].astype("string").str for column in frame]
-    points = any(text.fullmatch(r"[+-]?\d+\.\d*[1-9]\d*").any() for text in texts)
-    commas = any((text.fullmatch(r"[+-]?\d+,\d*") & ~text.fullmatch(_WITH_COMMAS)).any() for text in texts)
-    return "." if points and not commas else ","
-
-
-def _numbers_of(column: Any, decimal: str) -> Any:
-    """A column as numbers, maybe with their thousands apart, where all but its gaps are some; itself where not."""
-    if column.dtype.kind in "biuf":
-        return column
-    text: Any = column.where(~column.isin(GAPS)).astype("string")
-    grouped, sign = (_WITH_COMMAS, ",") if decimal == "." else (_WITH_POINTS, ".")
-    text = text.where(~text.str.fullmatch(grouped).eq(other=True), text.str.replace(sign, "", regex=False))
-    numbers: Any = pd.to_numeric(text.str.replace(decimal, ".", regex=False), errors="coerce")
-    return numbers.astype(float) if numbers.notna().equals(text.notna()) and numbers.notna().any() else column
 
 
 def from_openml(name: str) -> Table:

@@ -103,7 +103,7 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
     cases = [case for case in CASES if not rows or any(row.lower() in case.name.lower() for row in rows)]
     if not cases:
         raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {', '.join(c.name for c in CASES)}")
-    console = wide_console(140)
+    console = wide_console(160)
     sizes = Sizes.quick() if quick else Sizes().filling(jax.default_backend())
     results: list[Result] = []
     with Progress(console=console, transient=True) as progress:

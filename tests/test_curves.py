@@ -12,7 +12,7 @@ from sklearn.naive_bayes import BernoulliNB
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import curves, tables, uncertainty
+from benchmarks import csv_files, curves, tables, uncertainty, verdict
 from benchmarks.splits import Model, Programs, Splits, Task
 
 RNG = np.random.default_rng(0)
@@ -116,7 +116,7 @@ def test_a_row_counts_where_it_is_tested_and_where_it_is_trained_on(m, noise):
 
 @pytest.mark.parametrize("n", [500, 7_000])
 def test_the_error_of_a_mean_over_rows_that_no_sample_changes_is_theirs(n):
-    """Also of samples of most of the table: what is tested differs by the split, and that is no effect of the sample."""
+    """Also of samples of most of the table: what is tested differs by the split, which no sample is the cause of."""
     wrong = np.arange(n) < 0.4 * n
     splits = Splits.of(n, 200, seed=0)
     errors = wrong[splits.orders[:, : splits.held_out]].astype(float)
@@ -154,17 +154,17 @@ def test_who_wins():
     interval = scipy.stats.ttest_1samp(sample, 0).confidence_interval()
     assert uncertainty.half_width(error, 5) == pytest.approx((interval.high - interval.low) / 2)
     assert uncertainty.p_value(0.0, 0.0, 5) == 1
-    assert curves.winner(-1.5, 0.01) == "generative"
-    assert curves.winner(1.5, 0.01) == "discriminative"
-    assert curves.winner(1.5, 0.06) is None
+    assert verdict.winner(-1.5, 0.01) == "generative"
+    assert verdict.winner(1.5, 0.01) == "discriminative"
+    assert verdict.winner(1.5, 0.06) is None
 
 
 def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
-    assert curves.crossing([10, 100], [-0.1, 0.1]) == pytest.approx(10**1.5)
-    assert curves.crossing([10, 100, 1000], [-0.1, 0.1, 0.2]) == pytest.approx(10**1.5)
-    assert curves.crossing([10, 100], [0.1, 0.2]) is None
-    assert curves.crossing([10, 100], [0.1, -0.2]) is None
-    assert curves.crossing([10, 100, 1000], [-0.1, 0.1, -0.2]) is None
+    assert verdict.crossing([10, 100], [-0.1, 0.1]) == pytest.approx(10**1.5)
+    assert verdict.crossing([10, 100, 1000], [-0.1, 0.1, 0.2]) == pytest.approx(10**1.5)
+    assert verdict.crossing([10, 100], [0.1, 0.2]) is None
+    assert verdict.crossing([10, 100], [0.1, -0.2]) is None
+    assert verdict.crossing([10, 100, 1000], [-0.1, 0.1, -0.2]) is None
 
 
 def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
@@ -182,7 +182,7 @@ def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
     frame.loc[0, "class"] = None  # not known: not a row
     path = tmp_path / "people.csv"
     frame.to_csv(path, index=False)
-    data = tables.from_csv(path, "class")
+    data = csv_files.read(path, "class")
     assert (data.kind, data.x.shape[0], data.num_classes) == ("discrete", n - 1, 2)
     assert set(np.unique(data.x)) == {0.0, 1.0}
     assert data.x.shape[1] == 5 + 4 + 1  # quarters and missing, three jobs and missing, rich
@@ -202,69 +202,12 @@ def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
         assert (tmp_path / "out" / picture).stat().st_size > 10_000
 
 
-def saved(tmp_path, text, name="data.csv"):
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_what_a_csv_may_hold(tmp_path):
-    y = ["None" if i % 2 else "NA" for i in range(60)]
-    rows = [f"{label};{i % 7},5;{'x' if i % 4 == 1 else ''};{0 if i % 10 else i}" for i, label in enumerate(y)]
-    data = tables.from_csv(saved(tmp_path, "\ufeffclass;size;mark;rare\n" + "\n".join(rows)), "class")
-    assert data.num_classes == 2  # names of classes, not gaps
-    assert data.kind == "discrete"
-    assert data.x.shape == (60, 4 + 1 + 1)  # quarters, a mark or none, nothing or something
-    gaps = "\n".join(f"{label},{i if i % 3 else 'NA'},1" for i, label in enumerate(y))
-    data = tables.from_csv(saved(tmp_path, "class,size,same\n" + gaps + "\n,7,1"), "class")
-    assert (data.kind, data.x.shape) == ("continuous", (60, 1))
-    assert data.left() == "data: left out 1 rows without a target, columns of one value: same."
-
-
-@pytest.mark.parametrize(
-    ("header", "numbers", "value"),
-    [
-        ("y;x;z", ["792;0.5", "2,564;1.5", "12,345;2.5"], [792, 2564, 12345]),
-        ("y,x,z", ['"792",0.5', '"2,564",1.5', '"12,345",2.5'], [792, 2564, 12345]),
-        ("y;x;z", ["792,5;1", "2.564,25;2", "12.345,0;3"], [792.5, 2564.25, 12345]),
-        ("y;x;z", ["0,25;1.234", "0,5;5.678", "12,345;9.012"], [0.25, 0.5, 12.345]),
-    ],
-    ids=["commas and points", "quoted", "points and commas", "commas"],
-)
-def test_thousands_of_a_csv_may_be_apart(tmp_path, header, numbers, value):
-    separator = header[1]
-    lines = [f"{'?' if i == 5 else i % 2}{separator}{numbers[i % 3]}" for i in range(60)]
-    data = tables.from_csv(saved(tmp_path, "\n".join([header, *lines])), "y")
-    assert (data.kind, data.num_classes) == ("continuous", 2)
-    assert data.left() == "data: left out 1 rows without a target."
-    x = np.delete(np.resize(value, 60), 5)
-    np.testing.assert_allclose(data.x[:, 0], (x - x.mean()) / x.std(), rtol=1e-5)
-
-
-@pytest.mark.parametrize("row", ["{y},{a},{b},", "row {i},{y},{a},{b}"], ids=["separator at the end", "row names"])
-def test_a_csv_with_one_field_more_than_names(tmp_path, row):
-    lines = [row.format(i=i, y=i % 2, a=i % 4, b=i % 5) for i in range(60)]
-    data = tables.from_csv(saved(tmp_path, "y,a,b\n" + "\n".join(lines)), "y")
-    assert (data.x.shape, data.num_classes) == ((60, 2), 2)
-    np.testing.assert_array_equal(data.y, np.arange(60) % 2)
-
-
-def test_a_csv_that_is_long_or_wide(tmp_path):
-    n = 300_000  # pandas reads parts of it apart, unless told
-    labels = ["" if i == 3 else "x" if i >= n - 2 else i % 2 for i in range(n)]
-    data = tables.from_csv(saved(tmp_path, "a,y\n" + "\n".join(f"{i % 7},{y}" for i, y in enumerate(labels))), "y")
-    assert (len(data.x), data.num_classes) == (n - 1, 3)
-    names = ",".join([*(f"feature {i}" for i in range(6_000)), "y"])
-    assert len(names) > 2**16
-    rows = [",".join([*map(str, RNG.integers(9, size=6_000)), str(i % 2)]) for i in range(20)]
-    assert tables.from_csv(saved(tmp_path, "\n".join([names, *rows])), "y").x.shape == (20, 6_000)
-
-
 def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
     rng, text = np.random.default_rng(0), "x,easy,hard\n"
     for i in range(40):
         text += f"{i % 2 + 0.1 * rng.normal()},{i % 2},{rng.integers(2)}\n"
-    path = saved(tmp_path, text)
+    path = tmp_path / "data.csv"
+    path.write_text(text)
     arguments = ["--pair", "--csv", path, "--target", "easy", "--csv", path, "--target", "hard"]
     arguments = ["benchmarks", "curves", *arguments, "--splits", "6", "--out", tmp_path]
     monkeypatch.setattr(sys, "argv", list(map(str, arguments)))
@@ -274,23 +217,6 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
     assert (easy["name"], hard["name"]) == ("data, easy", "data, hard")
     assert easy["models"][0]["error"][-1] < 0.1 < hard["models"][0]["error"][-1]
     assert len(list(tmp_path.glob("curves-*.png"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "cannot read"),
-        ("x,y,y\n" + "1,0,0\n2,1,1\n" * 20, "two columns named 'y'"),
-        ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),
-        ("x,y\n" + "inf,0\n2,1\n" * 20, "column 'x' holds infinity"),
-        ("x,y\n" + "1e300,0\n2,1\n" * 20, "column 'x' cannot be standardised"),
-        ("x,y\n" + "1e-200,0\n2e-200,1\n" * 20, "column 'x' cannot be standardised, its squares overflow or vanish"),
-        ("x,y\n" + "1,0\n1,1\n" * 20, "no feature has two values"),
-    ],
-)
-def test_a_csv_of_no_use_says_why(tmp_path, text, message):
-    with pytest.raises(tables.InputError, match=message):
-        tables.from_csv(saved(tmp_path, text), "y")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""What learning curves say: who wins at each end, and how many tables show the two regimes of Ng & Jordan (2002)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+SIGNIFICANT = 0.05
+# By who wins with the fewest rows, and with the most; None where the difference may be chance.
+REGIMES = {
+    ("generative", "discriminative"): "generative first, discriminative in the end: both regimes",
+    ("generative", None): "generative first, then no clear difference",
+    (None, "discriminative"): "no clear difference first, discriminative in the end",
+    ("generative", "generative"): "generative throughout",
+    ("discriminative", "discriminative"): "discriminative throughout",
+    (None, "generative"): "no clear difference first, generative in the end",
+    ("discriminative", None): "discriminative first, then no clear difference",
+    ("discriminative", "generative"): "the reverse, discriminative first and generative in the end",
+    (None, None): "no clear difference at either end",
+}
+
+
+def winner(difference: float, p: float) -> str | None:
+    """Who has the smaller error, where the mean difference is significant."""
+    if p >= SIGNIFICANT:
+        return None
+    return "generative" if difference < 0 else "discriminative"
+
+
+def crossing(sizes: list[int], differences: list[float]) -> float | None:
+    """Where the generative model falls behind for good, between two sizes by the log of m; None where it does not."""
+    for i in range(len(sizes) - 1, 0, -1) if differences[-1] > 0 else ():
+        before, after = differences[i - 1], differences[i]
+        if before <= 0 < after:
+            share = before / (before - after)
+            return float(np.exp(np.log(sizes[i - 1]) + share * np.log(sizes[i] / sizes[i - 1])))
+    return None
+
+
+def of_tables(records: list[dict[str, Any]]) -> str:
+    """How many tables show the two regimes, and what the others do, in sentences."""
+    counts = Counter((each["winner"][0], each["winner"][-1]) for each in records)
+    both = counts[next(iter(REGIMES))]
+    crossed = sum(each["crossing"] is not None for each in records)
+    found = "; ".join(f"{REGIMES[pair]} {count}" for pair, count in counts.most_common())
+    return (
+        f"Of {len(records)} table{'s' * (len(records) > 1)}, {both or 'none'} show{'s' * (both < 2)} both regimes "
+        f"beyond doubt: {found}. By the mean curves the generative model falls behind for good in {crossed or 'none'}."
+    )
