@@ -152,7 +152,21 @@ def _log_evidence(c: Classifier[Any], x: Array) -> Array:
 
 
 def _log_posterior(c: Scorer, x: Array) -> Array:
-    return jax.nn.log_softmax(c.scores(x), axis=-1)
+    return _normalised(c.scores(x))
+
+
+@jax.custom_jvp
+def _normalised(scores: Array) -> Array:
+    """Less the log of the sum of their exponentials; NaN for a row that is impossible under every class."""
+    return jax.nn.log_softmax(scores, axis=-1)
+
+
+@_normalised.defjvp
+def _of_normalised(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # A choice among the scores would cost a pass over them. Here what is NaN does not reach what other rows share.
+    result = _normalised(*primals)
+    posterior = jnp.where(jnp.isnan(result), 0.0, jnp.exp(result))
+    return result, tangents[0] - jnp.sum(posterior * tangents[0], axis=-1, keepdims=True)
 
 
 def _predict(c: Scorer, x: Array) -> tuple[Array, Array]:

@@ -51,7 +51,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     Attributes:
         prior_alpha: pseudo-count of each class in the class prior, (prior_alpha + N_k) / (K·prior_alpha + N). 0 is the
-            maximum likelihood estimate, 1 is Laplace's rule.
+            maximum likelihood estimate, 1 is Laplace's rule. A class without rows then has probability 0, of which
+            derivatives know nothing: see the README's limits.
     """
 
     prior_alpha: Array | float = 0.0

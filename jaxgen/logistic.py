@@ -6,7 +6,6 @@ minimise  Σ_i Σ_k −r_ik log p(y = k | x_i) + penalty(W),    p(y = k | x) ∝
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +19,9 @@ from jax.tree_util import Partial
 
 from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.linear import LinearClassifier
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
+from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
+from jaxgen.separation import escapes, separating_loss
 from jaxgen.softmax import Frame, Problem, as_fractions
 from jaxgen.tracing import is_traced, primal
 
@@ -228,7 +228,7 @@ def _train_program(
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)
     is_free = l2 < jnp.finfo(dtype).tiny
-    low_enough = jnp.where(is_free, _separating_loss(problem), -jnp.inf) if may_escape else jnp.array(-jnp.inf, dtype)
+    low_enough = jnp.where(is_free, separating_loss(problem), -jnp.inf) if may_escape else jnp.array(-jnp.inf, dtype)
     ending = tolerance, low_enough
     held, begin, ending = lax.stop_gradient((problem, begin, ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
@@ -240,28 +240,9 @@ def _train_program(
     separable = jnp.zeros((), bool)
     if may_escape:
         never = jnp.zeros_like(found.value, bool)
-        escapes = shortcut(~is_free, lambda *_: never, _escapes, problem, solution)
-        separable = (found.value < low_enough) | (is_free & escapes)
+        endless = shortcut(~is_free, lambda *_: never, escapes, problem, solution)
+        separable = (found.value < low_enough) | (is_free & endless)
     # A bad value or weight, squares that overflow and a negative l2 make the gradient NaN.
     poison = jnp.where(jnp.isfinite(found.norm), 1.0, jnp.nan)
     report = Report((found.norm <= tolerance) & ~separable, found.steps, found.norm, separable)
     return jax.tree.map(lambda leaf: poison * leaf, frame.classifier(solution)), report, total
-
-
-def _separating_loss(problem: Problem) -> Array:
-    """Below log 2 for the lightest row, in all, every row has probability above ½: the classes are separated."""
-    lightest = jnp.min(jnp.where(problem.fraction > 0, problem.fraction, jnp.inf))
-    return jnp.where(jnp.sum(problem.occurs) > 1, math.log(2) * lightest, -jnp.inf)
-
-
-def _escapes(problem: Problem, solution: Array) -> Array:
-    """Whether the optimum lies at infinity, along a direction that separates some of the rows.
-
-    There gradient and curvature vanish together, exponentially: a Newton step goes on moving some log odds by about 1,
-    however small the gradient. At a finite optimum that was reached it moves nothing.
-    """
-    problem, solution = lax.stop_gradient((problem, solution))
-    step = optimum.newton_step(problem.loss, solution)
-    moves = matmul(problem.design, step)
-    present = (problem.mass > 0)[:, None]
-    return jnp.max(jnp.where(present, jnp.abs(moves), 0.0)) > 0.25

@@ -127,3 +127,19 @@ def test_an_impossible_row_has_no_part_in_the_derivative_of_the_evidence(estimat
 
     np.testing.assert_allclose(slope(rows), slope(rows[1:]))
     assert np.all(np.isfinite(slope(rows)))
+
+
+def test_an_impossible_row_has_no_part_in_the_derivative_of_other_posteriors():
+    """Of log p = log π p_1 … of the first row, whose derivative by log π_0 is 1 less its posterior."""
+    density = jg.Multinomial(jnp.log(jnp.array([[0.4, 0.6, 0.0], [0.3, 0.7, 0.0]])))
+    rows = np.array([[1.0, 1, 0], [0, 1, 2]])
+
+    def loss(prior):
+        posterior = jg.log_posterior(jg.Classifier(prior, density), rows)
+        return jg.metrics.log_loss(np.array([0, 1]), posterior, sample_weight=np.array([1.0, 0.0]))
+
+    first = 0.24 / (0.24 + 0.21)
+    prior = jnp.log(jnp.array([0.5, 0.5]))
+    np.testing.assert_allclose(jax.grad(loss)(prior), [first - 1, 1 - first], rtol=1e-12)
+    spread = first * (1 - first)
+    np.testing.assert_allclose(jax.hessian(loss)(prior), [[spread, -spread], [-spread, spread]], rtol=1e-12)

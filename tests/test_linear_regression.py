@@ -621,3 +621,19 @@ def test_gradient_descent_of_a_penalty_that_outweighs_the_data():
         )
         found = lr.gradient_descent(x, t, l2=l2).weights  # and no warning
         np.testing.assert_allclose(x @ np.asarray(found), x @ exact, rtol=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.01])
+def test_the_lasso_of_correlated_features_has_its_derivatives_in_float32(noise):
+    """By the penalty they are −G⁻¹ sign(w) of the centred features, where none is zero."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 12))
+    x[:, 1:] = x[:, :1] + noise * x[:, 1:]
+    t = x @ rng.normal(size=12) + 0.1 * rng.normal(size=60)
+    x, t, l1 = (np.asarray(each, np.float32) for each in (x, t, 1e-4 * noise))
+    centred = x.astype(float) - x.astype(float).mean(0, keepdims=True)
+    expected = -60 * np.linalg.solve(centred.T @ centred, np.sign(lr.lasso(x, t, l1).weights))
+    slope = jax.jacrev(lambda l1: lr.lasso(x, t, l1).weights)(l1)
+    assert slope.dtype == np.float32
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(slope / np.float32(scale), expected / scale, atol=1e-4)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
-from jaxgen import logistic
+from jaxgen import logistic, separation
 
 
 def overlapping(n=60, d=3, classes=3, seed=0):
@@ -179,6 +179,25 @@ def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
         report = train(0.0) if traced else jg.train(jg.LogisticRegression(l2=0.0), x, y)[1]
         assert report.separable
         assert not report.converged
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("most", [2**11, 0])
+def test_features_that_depend_on_each_other_separate_nothing(monkeypatch, dtype, most):
+    """Indicators that sum to one leave the optimum without a place of its own, but finite."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    x = np.c_[x, np.eye(3)[rng.integers(0, 3, 60)]].astype(dtype)
+    y = (x[:, 0] + rng.logistic(size=60) > 0).astype(int)
+    monkeypatch.setattr(separation, "_MOST", most)
+    jax.clear_caches()
+    _, report = jg.train(jg.LogisticRegression(l2=0.0), x, y)
+    assert report.converged
+    assert not report.separable
+    if most:
+        alone = ((y == 1) & (rng.random(60) < 0.3)).astype(dtype)  # only class 1 shows it
+        assert jg.train(jg.LogisticRegression(l2=0.0), np.c_[x, alone], y)[1].separable
+    jax.clear_caches()
 
 
 def test_bad_weights_and_values_under_a_trace_give_nan():
