@@ -72,7 +72,10 @@ def load_messages(path: Path) -> Split:
     names, labels = np.unique([label for _, (label, _) in rows], return_inverse=True)
     smallest = int(np.bincount(labels).min()) if len(names) else 0
     if len(names) < 2 or smallest < 2:
-        raise InputError(f"{path}: expected two labels or more with two messages each, found {len(names)} labels")
+        least = f", of which {str(names[np.bincount(labels).argmin()])!r} has one" if len(names) > 1 else ""
+        raise InputError(
+            f"{path}: expected two labels or more with two messages each, found {len(names)} labels{least}"
+        )
     messages = np.array([message for _, (_, message) in rows], dtype=object)
     try:
         train, test = _split(labels)

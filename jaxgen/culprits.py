@@ -76,16 +76,21 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None
     present = np.asarray(labels.prepare(working_dtype(x.dtype)).row_weight) > 0
     raise_for_values(x, domain, present)
     if optimizer is not None:
-        raise ValueError(
-            "optimizer must converge; found a gradient that is not finite, though every value of x is. Lower its "
-            "learning rate, or rescale the features."
-        )
+        raise_for_divergence()
     values, row, _ = _entries(x)
     largest = float(np.max(np.abs(values), where=present[row], initial=0))
     raise ValueError(
         f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
         "overflows. Rescale the features, and weights whose sum overflows, or compute in float64 "
         "(jax.config.update('jax_enable_x64', True))."
+    )
+
+
+def raise_for_divergence() -> NoReturn:
+    """Raise the ValueError for an optimizer that a caller chose, and that left the numbers."""
+    raise ValueError(
+        "optimizer must converge; found a gradient that is not finite, though every value of x is. Lower its "
+        "learning rate, or rescale the features."
     )
 
 

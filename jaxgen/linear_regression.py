@@ -239,7 +239,7 @@ def gradient_descent(
         As `ridge`. A RuntimeWarning says if it did not converge.
 
     Raises:
-        ValueError: for shapes, weights, values, l2 or steps out of range.
+        ValueError: for shapes, weights, values, l2 or steps out of range, and for an optimizer that diverges.
         TypeError: as `ridge`, and for an optimizer that is not optax's.
 
     Example:

@@ -167,6 +167,8 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
             f"the features of x are dependent: feature {int(outcome.dependent)} is constant or, but for rounding, a "
             f"combination of those before it, so that no single weight is best. {remedy}"
         )
+    if not np.isfinite(outcome.left):
+        culprits.raise_for_divergence()
     if not outcome.converged:
         statement = f"it did not converge in {int(outcome.steps)} steps: {remedy.format(float(outcome.left))}"
         warnings.warn(statement, RuntimeWarning, stacklevel=3)

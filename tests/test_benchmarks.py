@@ -42,6 +42,11 @@ def test_messages(monkeypatch, tmp_path, capsys):
     assert "multinomial NB" in printed
 
 
+def test_options_of_the_main_job_are_not_those_of_a_command(monkeypatch, capsys):
+    assert run(monkeypatch, "--table", "iris", "curves") == 2
+    assert "--table is of the comparison on real data, not of curves" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -50,6 +55,7 @@ def test_messages(monkeypatch, tmp_path, capsys):
         (b"spam\tone\n\tno label\n", "line 2: expected label<TAB>message"),
         (b"", "found 0 labels"),
         (b"spam\tone\nspam\ttwo\n", "found 1 labels"),
+        (b"spam\tone\nspam\ttwo\nham\tone\n", "found 2 labels, of which 'ham' has one"),
         (b"\xff\xfe\x00", "not UTF-8"),
         (b"spam\t.\nspam\t.\nham\t.\nham\t.\n", "empty vocabulary"),
     ],

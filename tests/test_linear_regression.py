@@ -637,3 +637,9 @@ def test_the_lasso_of_correlated_features_has_its_derivatives_in_float32(noise):
     assert slope.dtype == np.float32
     scale = np.abs(expected).max()
     np.testing.assert_allclose(slope / np.float32(scale), expected / scale, atol=1e-4)
+
+
+def test_gradient_descent_that_diverges_names_the_optimizer():
+    x, target = some()
+    with pytest.raises(ValueError, match=r"optimizer must converge; found a gradient .* Lower its learning rate"):
+        lr.gradient_descent(x, target, optimizer=optax.sgd(1e5))
