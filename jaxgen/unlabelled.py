@@ -99,7 +99,8 @@ def train_em(
         max_steps: at which it ends anyway.
 
     Returns:
-        The classifier of the best run, and its report. NaN under a trace where a covariance becomes singular. Inside
+        The classifier of the best run, and its report, which has no derivatives: those of the evidence are those of
+        `log_evidence` under the classifier. NaN under a trace where a covariance becomes singular. Inside
         `jax.shard_map` only with `check_vma=False`, since JAX's GMRES, behind the derivative, has no such types.
 
     Raises:
