@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import InputError
-from benchmarks.verdict import of_tables
+from benchmarks.verdict import of_penalty, of_tables
 from benchmarks.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -119,7 +119,8 @@ def _curves(record: dict[str, Any]) -> str:
         f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test for rows and "
         "samples like those of the table says so at 5 %; “cross at”: the m from which the generative model is behind; "
         "calibration error, with the most rows: how far the probability of the predicted class is from how often it is "
-        f"right. Logistic regression with l2 = {record['l2']:g}. {of_tables(record['tables'])} {fits:,} fits and "
+        f"right. {of_tables(record['tables'])} Logistic regression has l2 = {record['l2']:g}."
+        f"{of_penalty(record['tables'])} {fits:,} fits and "
         f"tests of the pairs took {seconds:.0f} s, and compiling their programs {record['compile_seconds']:.0f} s."
     )
     by_loop = record["loop"]

@@ -167,6 +167,28 @@ def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
     assert verdict.crossing([10, 100, 1000], [-0.1, 0.1, -0.2]) is None
 
 
+def test_the_verdict_counts_who_wins_at_each_end():
+    def table(first, last, *errors, crossing=None):
+        models = [{"error": each} for each in errors]
+        return {"winner": [first, None, last], "crossing": crossing, "sizes": [10, 100, 1000], "models": models}
+
+    generative = [0.2, 0.15, 0.12]
+    both = table(
+        "generative", "discriminative", generative, [0.3, 0.2, 0.1], [0.35, 0.1, 0.08], crossing=500.0
+    )  # overtaken earlier with the penalty
+    one = table("generative", None, generative, [0.3, 0.2, 0.1], [0.25, 0.2, 0.13], crossing=500.0)
+    none = table(None, None, generative, [0.3, 0.2, 0.13], [0.35, 0.2, 0.13])
+    said = verdict.of_tables([both, one, one, none])
+    assert said.startswith("Of 4 tables, 1 shows both regimes beyond doubt: generative first, then no clear")
+    assert said.endswith("the generative model falls behind for good in 3.")
+    assert verdict.of_tables([none]).startswith("Of 1 table, none shows both regimes beyond doubt: no clear")
+    assert verdict.of_penalty([both, one, none]) == (
+        " With l2 = 1 its mean error is higher at the smallest m in 2 of 3, and lower at the largest in 1; it "
+        "overtakes the generative model for good at fewer rows in 1."
+    )
+    assert verdict.of_penalty([{**one, "models": one["models"][:2]}]) == ""
+
+
 def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
     n = 60
     y = np.arange(n) % 2
