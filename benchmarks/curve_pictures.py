@@ -43,7 +43,7 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
             [bins["confidence"][i] for i in known],
             [bins["accuracy"][i] for i in known],
             label=f"{model['name']}: calibration error {bins['calibration_error']:.3f}",
-            **style,
+            **{**style, "linewidth": 1.3},
         )
         trust.scatter(
             [bins["confidence"][i] for i in known],
@@ -61,7 +61,7 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
     trust.set_title(f"Can they be believed? (m = {record['sizes'][-1]:,})", loc="left", fontsize=11)
     trust.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(-0.03, -0.14))  # below the panel
     words = "below the line: over-confident;\nareas: shares of the rows"
-    trust.text(0.985, 0.03, words, transform=trust.transAxes, ha="right", fontsize=8.5)
+    trust.text(0.02, 0.98, words, transform=trust.transAxes, va="top", fontsize=8.5)
     plain(trust)
     picture.text(0.012, 0.935, record["describe"], fontsize=13, color=INK)
     picture.text(
