@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = Array | np.ndarray
 
+# How what was found becomes one number, and what to do with several.
+_ONE_NUMBER = "Convert strings, fractions and long integers with float(); for several at once"
+
 
 def as_array(name: str, value: Any) -> AnyArray:
     """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
@@ -61,19 +64,23 @@ def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 
 
 def check_number(name: str, value: Any) -> Any:
     """A float of one type, whatever number it was, so that it makes no other program; errors unless it is 0 or more."""
-    single = np.ndim(value) == 0
-    if single and is_traced(primal(value)):
+    known = primal(value)
+    if is_traced(known) and np.ndim(known) == 0:
         return value
+    numbers = _real(known)
+    if numbers is None or numbers.ndim:
+        found = repr(value) if numbers is None else f"shape {numbers.shape}"
+        raise TypeError(f"{name} must be one real number, 0 or more; found {found}. {_ONE_NUMBER}, jax.vmap over it.")
+    check_nonnegative(name, numbers, "")
+    return value if is_traced(value) else np.float64(numbers)
+
+
+def _real(value: Any) -> np.ndarray | None:
+    """What JAX takes for real numbers; None for strings that float() reads, fractions, long doubles and the like."""
     try:
-        number = float(primal(value)) if single else None
+        return np.asarray(as_array("", value))
     except (TypeError, ValueError):
-        number = None
-    if number is None:
-        found = f"shape {np.shape(value)}" if np.ndim(value) else repr(value)
-        raise TypeError(f"{name} must be one real number, 0 or more; found {found}. For several, jax.vmap over it.")
-    if not 0 <= number < np.inf:
-        raise ValueError(f"{name} must be finite and 0 or more; found {number}.")
-    return value if is_traced(value) else np.float64(number)
+        return None
 
 
 def check_key(key: Any) -> None:
@@ -120,25 +127,20 @@ def check_hyperparameters(estimator: Any) -> None:
                 f"{name} must be in the byte order of this machine; found {value.dtype}. Give "
                 "table.astype(table.dtype.newbyteorder('='))."
             )
-        try:
-            numbers = np.asarray(as_array(name, value) if several else float(value))
-        except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+        numbers = _real(value)
+        if numbers is None or (numbers.ndim and not several):
             raise TypeError(
                 f"{name} must be one real number{' or an array of them' if table else ''}, 0 or more; found {value!r}. "
-                "To try several at once, jax.vmap over the estimator."
-            ) from None
-        bad = ~((numbers >= 0) & (numbers <= most) & (numbers < math.inf))
-        if bad.any():
-            where = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
-            raise ValueError(
-                f"{name} must be {'finite and 0 or more' if most == math.inf else f'from 0 to {most:g}'}; found "
-                f"{numbers[where]}{f' at {position(where)}' if where else ''}."
+                f"{_ONE_NUMBER}, jax.vmap over the estimator."
             )
+        check_nonnegative(name, numbers, "", most)
 
 
-def check_nonnegative(name: str, values: np.ndarray, remedy: str) -> None:
-    """Raise for the first entry that is not finite and 0 or more."""
-    bad = ~((values >= 0) & (values < np.inf))
+def check_nonnegative(name: str, values: np.ndarray, remedy: str, most: float = math.inf) -> None:
+    """Raise for the first entry that is not finite, 0 or more, and at most so much."""
+    bad = ~((values >= 0) & (values <= most) & (values < math.inf))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        raise ValueError(f"{name} must be finite and 0 or more; found {values[where]} at {position(where)}. {remedy}")
+        expected = "finite and 0 or more" if most == math.inf else f"from 0 to {most:g}"
+        place = f" at {position(where)}" if where else ""
+        raise ValueError(f"{name} must be {expected}; found {values[where]}{place}. {remedy}".strip())

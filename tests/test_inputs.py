@@ -1,5 +1,7 @@
 """Each bad input gets its error: the argument, what was expected, what was found, the remedy."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -61,6 +63,13 @@ BAD_FITS = {
     "negative alpha": (jg.BernoulliNB(alpha=-1.0), BITS, Y, {}, ValueError, r"BernoulliNB.alpha.*0 or more; found -1"),
     "NaN alpha": (jg.MultinomialNB(alpha=np.nan), X, Y, {}, ValueError, r"MultinomialNB.alpha must be finite"),
     "alpha of words": (jg.MultinomialNB(alpha="1x"), X, Y, {}, TypeError, r"alpha must be one real number"),
+    "words that float reads": (
+        jg.LDA(ridge="1e-6"), X, Y, {}, TypeError, r"GDA.ridge must be one real number.*found '1e-6'.*with float\(\)"),
+    "bytes that float reads": (jg.LogisticRegression(l2=b"1"), X, Y, {}, TypeError, r"l2 must be one real.*found b'1'"),
+    "fraction": (jg.LDA(ridge=Fraction(1, 2)), X, Y, {}, TypeError, r"one real number.*found Fraction\(1, 2\)"),
+    "long double for a ridge": (jg.LDA(ridge=np.longdouble(1)), X, Y, {}, TypeError, r"one real number.*longdouble"),
+    "integer of more than 64 bits": (
+        jg.LogisticRegression(l2=10**20), X, Y, {}, TypeError, r"l2 must be one real number.*found 10{20}"),
     "array of ridges": (jg.LDA(ridge=np.ones(2)), X, Y, {}, TypeError, r"ridge must be one real.*vmap"),
     "negative prior_alpha": (jg.LDA(prior_alpha=-1.0), X, Y, {}, ValueError, r"GDA.prior_alpha"),
     "negative ridge": (jg.LDA(ridge=-1.0), X, Y, {}, ValueError, r"GDA.ridge must be finite and 0 or more"),

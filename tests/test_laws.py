@@ -82,8 +82,8 @@ def test_the_factor_of_scaled_statistics_has_a_derivative():
         (None, -0.5, ValueError, "factor must be finite and 0 or more; found -0.5"),
         (None, np.inf, ValueError, "found inf"),
         (None, np.nan, ValueError, "found nan"),
-        (None, np.ones(2), TypeError, r"found shape \(2,\). For several, jax.vmap over it"),
-        (None, "half", TypeError, "factor must be one real number.*found 'half'"),
+        (None, np.ones(2), TypeError, r"found shape \(2,\).*for several at once, jax.vmap over it"),
+        (None, "0.5", TypeError, "factor must be one real number.*found '0.5'"),
         (jg.LDA(), 0.5, TypeError, "scale takes statistics, such as .* found GDA"),
     ],
 )

@@ -482,6 +482,8 @@ BAD_CALLS = {
     "negative l2": (lambda: lr.ridge(X, T, -1.0), ValueError, r"l2 must be finite and 0 or more; found -1"),
     "several l2": (lambda: lr.ridge(X, T, np.ones(2)), TypeError, r"l2 must be one real number.*vmap"),
     "l1 of words": (lambda: lr.lasso(X, T, "much"), TypeError, r"l1 must be one real number.*'much'"),
+    "l2 that float reads": (lambda: lr.ridge(X, T, "1"), TypeError, r"l2 must be one real number.*'1'.*with float\(\)"),
+    "ragged l2": (lambda: lr.ridge(X, T, [[1.0], [1.0, 2.0]]), TypeError, r"l2 must be one real number"),
     "NaN l1": (lambda: lr.lasso(X, T, np.nan), ValueError, r"l1 must be finite and 0 or more; found nan"),
     "negative tolerance": (lambda: lr.lasso(X, T, 1.0, tolerance=-1), ValueError, r"tolerance must be finite and 0"),
     "no steps": (

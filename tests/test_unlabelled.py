@@ -184,6 +184,7 @@ def test_gradients_go_through_the_maximum(name):
         ({"num_classes": 2, "max_steps": 2**31}, ValueError, "max_steps must be at most 2147483647"),
         ({"num_classes": 2, "tolerance": -1.0}, ValueError, "tolerance must be finite and 0 or more; found -1.0"),
         ({"num_classes": 2, "unlabelled_weight": np.ones(2)}, TypeError, "unlabelled_weight must be one real number"),
+        ({"num_classes": 2, "unlabelled_weight": "1"}, TypeError, "unlabelled_weight must be one real number.*'1'"),
         ({"num_classes": 2, "x": np.full((9, 2), np.nan)}, ValueError, "x must hold finite numbers"),
         (
             {"num_classes": 3, "x": np.ones((60, 2)), "max_steps": 2, "estimator": jg.QDA(ridge=0.0)},
