@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = Array | np.ndarray
 
+# The largest float that JAX holds in any mode.
+_LARGEST = float(np.finfo(np.float32).max)
 # How what was found becomes one number, and what to do with several.
 _ONE_NUMBER = "Convert strings, fractions and long integers with float(); for several at once"
 
@@ -71,8 +73,9 @@ def check_number(name: str, value: Any) -> Any:
     if numbers is None or numbers.ndim:
         found = repr(value) if numbers is None else f"shape {numbers.shape}"
         raise TypeError(f"{name} must be one real number, 0 or more; found {found}. {_ONE_NUMBER}, jax.vmap over it.")
-    check_nonnegative(name, numbers, "")
-    return value if is_traced(value) else np.float64(numbers)
+    number = numbers.astype(np.float64)
+    check_nonnegative(name, number, "")
+    return value if is_traced(value) else np.float64(number)
 
 
 def _real(value: Any) -> np.ndarray | None:
@@ -116,7 +119,7 @@ def check_hyperparameters(estimator: Any) -> None:
         if field.metadata.keys() & {"static", "nested"} or (field.default is None and value is None):
             continue
         most, table = field.metadata.get("most", math.inf), field.metadata.get("table", False)
-        if isinstance(value, float) and 0 <= value <= most and value < math.inf:  # nearly all: the rest takes its time
+        if isinstance(value, float) and 0 <= value <= min(most, _LARGEST):  # nearly all: the rest takes its time
             continue
         name = f"{type(estimator).__name__}.{field.name}"
         value, several = primal(value), table and isinstance(value, (jax.Array, np.ndarray))
@@ -137,10 +140,16 @@ def check_hyperparameters(estimator: Any) -> None:
 
 
 def check_nonnegative(name: str, values: np.ndarray, remedy: str, most: float = math.inf) -> None:
-    """Raise for the first entry that is not finite, 0 or more, and at most so much."""
-    bad = ~((values >= 0) & (values <= most) & (values < math.inf))
+    """Raise for the first entry that is not finite, 0 or more, at most so much, and what JAX can hold."""
+    held, largest = np.dtype(jax.dtypes.canonicalize_dtype(values.dtype)), math.inf
+    if held != values.dtype:  # without x64 mode JAX wraps long integers or refuses them, and large floats are infinite
+        largest = np.iinfo(held).max if held.kind in "iu" else np.finfo(held).max
+    bad = ~((values >= 0) & (values <= min(most, largest)) & (values < math.inf))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         expected = "finite and 0 or more" if most == math.inf else f"from 0 to {most:g}"
+        if largest < values[where] < math.inf:
+            expected += f", and at most {largest!s} as {held}"
+            remedy = "Give it as a float." if held.kind in "iu" else "Give a smaller one, or compute in float64."
         place = f" at {position(where)}" if where else ""
         raise ValueError(f"{name} must be {expected}; found {values[where]}{place}. {remedy}".strip())

@@ -327,6 +327,48 @@ print(jg.GaussianNB().statistics(np.ones((2, 1)), np.array([0, 1]), sample_weigh
     assert run_script(script) == ["[[4294975488.0], [1.0]]", "[4.2949673e+09 1.0000000e+00]"]
 
 
+def test_numbers_that_32_bits_do_not_hold_are_refused_by_name(run_script):
+    """JAX would take 2³² for 0, refuse 2⁴⁰ by no name, and warn of a cast to infinity."""
+    script = """
+import warnings
+import numpy as np, jaxgen as jg
+warnings.simplefilter("error")
+x, y = np.array([[0, 1], [1, 0], [1, 1]]), np.array([0, 1, 1])
+for estimator, weight in (
+    (jg.LogisticRegression(l2=2**40), None),
+    (jg.BernoulliNB(alpha=np.int64(2**32)), None),
+    (jg.BernoulliNB(alpha=np.array([1, 2**32])), None),
+    (jg.BernoulliNB(alpha=1e300), None),
+    (jg.GaussianNB(), np.full(3, 1e308)),
+):
+    try:
+        jg.fit(estimator, x, y, sample_weight=weight)
+    except ValueError as error:
+        print(error)
+try:
+    jg.linear_regression.ridge(x, y, 1e300)
+except ValueError as error:
+    print(error)
+print(float(jg.fit(jg.BernoulliNB(alpha=float(2**40)), x, y).density.log_present.max()))
+"""
+    whole, large = "and at most 2147483647 as int32; found", "and at most 3.4028235e+38 as float32; found"
+    *found, last = run_script(script)
+    for message, expected in zip(
+        found,
+        (
+            f"LogisticRegression.l2 must be finite and 0 or more, {whole} 1099511627776. Give it as a float.",
+            f"BernoulliNB.alpha must be finite and 0 or more, {whole} 4294967296. Give it as a float.",
+            f"BernoulliNB.alpha must be finite and 0 or more, {whole} 4294967296 at index 1. Give it as a float.",
+            f"BernoulliNB.alpha must be finite and 0 or more, {large} 1e+300. Give a smaller one, or",
+            f"sample_weight must be finite and 0 or more, {large} 1e+308 at index 0. Give a smaller one, or",
+            f"l2 must be finite and 0 or more, {large} 1e+300. Give a smaller one, or",
+        ),
+        strict=True,
+    ):
+        assert message.startswith(expected)
+    np.testing.assert_allclose(float(last), np.log(0.5), rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16, np.uint64])
 def test_narrow_labels_reach_the_edge_of_their_dtype(dtype):
     y = np.minimum(np.arange(600) % 256, min(np.iinfo(dtype).max, 255)).astype(dtype)
