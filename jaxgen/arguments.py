@@ -36,11 +36,11 @@ def as_array(name: str, value: Any) -> AnyArray:
         array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} must be a rectangular array; found {type(value).__name__}: {error}") from None
-    real = jnp.issubdtype(array.dtype, jnp.number) and not jnp.issubdtype(array.dtype, jnp.complexfloating)
+    real = jnp.issubdtype(array.dtype, jnp.number) and array.dtype.kind not in "cm"  # NumPy counts durations as numbers
     if not (real or array.dtype == bool) or array.dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
-            "Encode strings and categories as numbers, split complex numbers into two features, and convert other "
+            "Encode strings, categories and times as numbers, split complex numbers into two features, and convert other "
             "containers (a sparse matrix: .toarray()) to a dense array."
         )
     # JAX takes the bytes of the other order as they are.

@@ -25,6 +25,11 @@ BAD_FITS = {
     "no features": (jg.LDA(), X[:, :0], Y, {}, ValueError, r"one feature.*found \(6, 0\)"),
     "strings": (jg.LDA(), X.astype(str), Y, {}, TypeError, r"x must be a real numeric array; found .*<U"),
     "complex": (jg.LDA(), X + 1j, Y, {}, TypeError, r"x must be a real numeric array; found .*complex"),
+    "times": (jg.LDA(), X.astype("M8[s]"), Y, {}, TypeError, r"x must be a real.*datetime64\[s\].*times as numbers"),
+    "durations": (jg.LDA(), X.astype("m8[s]"), Y, {}, TypeError, r"x must be a real.*timedelta64\[s\].*times as num"),
+    "labels of durations": (jg.LDA(), X, Y.astype("m8[s]"), {}, TypeError, r"y must be a real numeric.*timedelta64"),
+    "weights of durations": (
+        jg.LDA(), X, Y, {"sample_weight": Y.astype("m8[s]")}, TypeError, r"sample_weight must be a real.*timedelta64"),
     "sparse": (jg.LDA(), scipy.sparse.csr_array(X), Y, {}, TypeError, r"csr_array.*toarray\(\)"),
     "sparse negative": (
         jg.MultinomialNB(), scipy.sparse.csr_array(-X), Y, {}, ValueError, r"finite counts, 0 or more.*row 0"),

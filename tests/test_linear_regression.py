@@ -449,6 +449,7 @@ FIT = lr.least_squares
 BAD_CALLS = {
     "one-dimensional x": (lambda: FIT(T, T), ValueError, r"x must have shape \(n, d\).*found \(16,\)"),
     "strings": (lambda: FIT(X.astype(str), T), TypeError, r"x must be a real numeric array"),
+    "target of durations": (lambda: FIT(X, T.astype("m8[s]")), TypeError, r"target must be a real.*timedelta64"),
     "target of words": (lambda: FIT(X, ["a"] * 16), TypeError, r"target must be a real numeric array"),
     "target of another length": (
         lambda: FIT(X, T[:4]),
