@@ -72,8 +72,8 @@ def fit(
             that count take sparse rows too: any matrix of scipy.sparse, a BCOO or BCSR, or what `pad_rows` returns.
         y: integer labels 0 … K−1 of shape (n,), or float responsibilities of shape (n, K), non-negative; rows need not
             sum to 1.
-        num_classes: K. Inferred from concrete labels, of rows of weight 0 too (weights change no shape: a resample has
-            the classes of the whole), and from responsibilities; must be given for labels under a trace.
+        num_classes: K. Inferred from concrete labels below 2²⁴, of rows of weight 0 too (weights change no shape: a
+            resample has the classes of the whole), and from responsibilities; must be given for labels under a trace.
         sample_weight: a weight for each row, (n,), finite and 0 or more. Weight 2 counts a row twice, weight 0 not at
             all, even if the row holds NaN.
         observed: True for the entries of x that were observed, of its shape; what it holds elsewhere, NaN too, plays no

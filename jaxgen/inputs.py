@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # More classes than anyone has: whether two labels are equal does not depend on how many there are.
 ANY_CLASSES = 2**30
+# And so many that labels beyond them are taken for names: every table would have a row for each, 64 MiB a feature.
+_MOST_INFERRED = 2**24
 
 
 def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
@@ -113,8 +115,8 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 "num_classes cannot be inferred from y under a trace (jit, vmap, grad); found None. "
                 "Give it: num_classes=K."
             )
-        num_classes = max(int(np.max(np.asarray(y))) + 1, 1) if y.size else 1
-    num_classes = check_integer("num_classes", num_classes)
+        num_classes = infer_classes("y", y)
+    num_classes = check_integer("num_classes", num_classes, most=2**31 - 3)  # tables have two rows more
     if not is_traced(y):
         labels = np.asarray(y)
         outside = (labels < 0) | (labels >= num_classes)
@@ -130,6 +132,19 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 expected = "of 0 or more" if below else f"in [0, {num_classes})"
                 raise ValueError(f"y must hold labels {expected}; found {labels[row]} in row {row}. {remedy}.")
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
+
+
+def infer_classes(name: str, labels: Any) -> int:
+    """K, one more than the largest label; a ValueError where that is no number of a class."""
+    labels = np.asarray(labels)
+    largest = int(np.max(labels, initial=0))
+    if largest >= _MOST_INFERRED:
+        raise ValueError(
+            f"{name} must hold labels 0 … K−1; found {largest} in row {int(np.argmax(labels))}, too large to count "
+            "classes by. Relabel them (numpy.unique with return_inverse=True does), or give num_classes where rows of "
+            "such labels have weight 0."
+        )
+    return largest + 1
 
 
 def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> SoftLabels:

@@ -107,7 +107,7 @@ def judge_labels(
         )
     labels = inputs.check_labels(predicted, y, num_classes, sample_weight)
     if num_classes is None and isinstance(labels, HardLabels):
-        K = max(labels.num_classes, int(np.max(np.asarray(predicted))) + 1)
+        K = max(labels.num_classes, inputs.infer_classes("predicted", predicted))
         labels = dataclasses.replace(labels, num_classes=K)
     return _judge(measure, _PREDICTED, labels, predicted, *extra)
 

@@ -102,7 +102,7 @@ def cross_validate(
             "cross_validate deals concrete rows out to folds; found x, y, sample_weight or observed under a trace."
         )
     rows = _check_rows(x, y, sample_weight, observed)
-    num_classes = int(np.max(rows.y, initial=0)) + 1 if num_classes is None else num_classes
+    num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
     one_by_one = isinstance(folds, str)
     if one_by_one and folds != "leave-one-out":

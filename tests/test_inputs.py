@@ -47,6 +47,12 @@ BAD_FITS = {
     "string labels": (jg.LDA(), X, Y.astype(str), {}, TypeError, r"y must be a real numeric array"),
     "negative label": (jg.LDA(), X, Y - 1, {}, ValueError, r"y must hold labels in \[0, 1\); found -1 in row 0"),
     "label too large": (jg.LDA(), X, Y * 3, {"num_classes": 3}, ValueError, r"\[0, 3\); found 3 in row 1"),
+    "labels that are names": (
+        jg.LDA(), X, Y + 2**40, {}, ValueError, r"y must hold.*found 1099511627777 in row 1,.*numpy.unique"),
+    "labels of more classes than memory": (
+        jg.GaussianNB(), X, Y * (2**31 - 2), {}, ValueError, r"found 2147483646 in row 1, too large to count classes"),
+    "classes beyond tables": (
+        jg.GaussianNB(), X, Y, {"num_classes": 2**31 - 1}, ValueError, r"num_classes must be at most 2147483645"),
     "integer responsibilities": (jg.LDA(), X, np.eye(2, dtype=int)[Y], {}, TypeError, r"float resp.*argmax"),
     "responsibilities of other width": (jg.LDA(), X, np.eye(2)[Y], {"num_classes": 3}, ValueError, r"num_classes=3"),
     "negative responsibility": (jg.LDA(), X, np.eye(2)[Y] - 0.1, {}, ValueError, r"responsibilities.*found -0.1"),

@@ -269,6 +269,13 @@ ONE_NAN = np.where(np.arange(K) == 1, UNKNOWN, LOG_POSTERIOR)
 BAD_CALLS = {
     "fewer predictions": (metrics.accuracy, (Y, PREDICTED[1:]), {}, ValueError, r"y of shape \(40,\).*\(39,\)"),
     "posterior for predictions": (metrics.f1, (Y, LOG_POSTERIOR), {}, ValueError, r"\(40, 3\).*argmax\(axis=1\)"),
+    "predictions that are names": (
+        metrics.confusion_matrix,
+        (Y, Y + 2**40),
+        {},
+        ValueError,
+        r"predicted must hold labels.*found 1099511627778 in row [0-9]+, too large",
+    ),
     "no rows": (metrics.confusion_matrix, (Y[:0], Y[:0]), {}, ValueError, r"at least one row; found y of shape \(0,\)"),
     "float predictions": (metrics.recall, (Y, PREDICTED * 1.0), {}, TypeError, r"predicted.*float64.*astype\(int\)"),
     "float labels": (metrics.recall, (Y * 1.0, PREDICTED), {}, TypeError, r"y must be integer labels.*float64"),

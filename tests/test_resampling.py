@@ -179,6 +179,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"x": X[:0], "y": Y[:0]}, ValueError, r"x must have shape \(n, d\) with two rows or more"),
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
+        ({"y": Y + 2**40}, ValueError, "y must hold labels.*found 1099511627778 in row [0-9]+, too large"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
         (
             {"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)},
