@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, culprits, inputs, judging, metrics, platform, threads
+from jaxgen import arguments, culprits, domains, inputs, judging, metrics, platform, threads
 from jaxgen.classify import log_posterior
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
@@ -158,6 +158,11 @@ def _each(function: Callable[[int], Any], number: int, given: Any = None) -> lis
 
 def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
     """The classifiers of all rows but those of one fold, stacked: a fit for each."""
+    x = inputs.check_rows(rows.x, observed=rows.observed)
+    labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
+    # Of all rows first: a fit would name a bad value by its row among those that it is given.
+    present = None if labels.weight is None else np.asarray(labels.weight) > 0
+    culprits.raise_for_values(x, getattr(estimator, "domain", domains.COMPLETE), present)
     everything = np.arange(len(rows.y))
     rests = (rows.at(np.setdiff1d(everything, fold, assume_unique=True)) for fold in inside)
     classifiers = [fit(estimator, **rest._asdict(), num_classes=num_classes) for rest in rests]

@@ -194,6 +194,20 @@ def test_what_is_refused_and_why(keywords, error, message):
         jg.cross_validate(jg.LDA(), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "observed"), [(jg.LogisticRegression(), None), (jg.LDA(), np.ones((N, 4), bool))], ids=str
+)
+def test_what_is_bad_is_named_by_its_row_of_all_where_each_fold_is_fitted(estimator, observed):
+    bad, weight = np.arange(N) == 70, (np.arange(N) != 50).astype(float)
+    x = np.where(bad[:, None], np.nan, X)
+    x[50] = np.inf  # of a row that is absent
+    options = {"folds": 3, "num_classes": 3, "sample_weight": weight, "observed": observed}
+    with pytest.raises(ValueError, match="found nan at row 70, column 0"):
+        jg.cross_validate(estimator, x, Y, **options)
+    with pytest.raises(ValueError, match="found -1 in row 70"):
+        jg.cross_validate(estimator, X, np.where(bad, -1, Y), **options)
+
+
 @pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
 def test_a_row_that_the_other_folds_make_impossible_is_named(container):
     x, y = np.tile([[1, 2, 0]], (12, 1)), np.arange(12) % 2
