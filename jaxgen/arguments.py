@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
     AnyArray: TypeAlias = Array | np.ndarray
 
+# How an array becomes one of real numbers, by the kind of its dtype; a table with columns of several is of objects.
+_REMEDIES = {
+    "O": "Convert columns of numbers with {0}.astype(float), a sparse matrix with {0}.toarray(), and encode strings "
+    "and categories as numbers.",
+    "f": "Convert long doubles with {0}.astype(float).",
+    "c": "Split complex numbers into two features.",
+}
 # The largest float that JAX holds in any mode.
 _LARGEST = float(np.finfo(np.float32).max)
 # How what was found becomes one number, and what to do with several.
@@ -29,9 +36,8 @@ _ONE_NUMBER = "Convert strings, fractions and long integers with float(); for se
 def as_array(name: str, value: Any) -> AnyArray:
     """`value` as a real numeric array; a TypeError for strings, complex numbers, objects and sparse matrices."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name} must not be a masked array, whose mask would be lost. Give {name}.data and observed=~{name}.mask."
-        )
+        remedy = "observed=~x.mask" if name == "x" else "the rows that it masks sample_weight 0"
+        raise TypeError(f"{name} must not be a masked array, whose mask would be lost. Give {name}.data, and {remedy}.")
     try:
         array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
     except ValueError as error:
@@ -40,8 +46,7 @@ def as_array(name: str, value: Any) -> AnyArray:
     if not (real or array.dtype == bool) or array.dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
-            "Encode strings, categories and times as numbers, split complex numbers into two features, and convert other "
-            "containers (a sparse matrix: .toarray()) to a dense array."
+            + _REMEDIES.get(array.dtype.kind, "Encode strings, categories and times as numbers.").format(name)
         )
     # JAX takes the bytes of the other order as they are.
     return array if array.dtype.isnative else np.asarray(array).astype(array.dtype.newbyteorder("="))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 import pytest
 import scipy.sparse
 from jax.experimental import sparse
@@ -96,9 +97,16 @@ BAD_FITS = {
     "logistic without weight": (
         jg.LogisticRegression(), X, Y, {"sample_weight": 0 * Y}, ValueError, r"weights of all rows are zero"),
     "logistic label": (jg.LogisticRegression(), X, Y - 1, {}, ValueError, r"y must hold labels in"),
-    "masked array": (jg.LDA(), np.ma.masked_array(X, X > 3), Y, {}, TypeError, r"x must not be a masked array"),
+    "masked array": (jg.LDA(), np.ma.masked_array(X, X > 3), Y, {}, TypeError, r"x must not be a masked.*observed=~x"),
+    "masked labels": (
+        jg.LDA(), X, np.ma.masked_array(Y, Y > 3), {}, TypeError, r"y must not .*Give y.data, and .*sample_weight 0"),
+    "masked weights": (
+        jg.LDA(), X, Y, {"sample_weight": np.ma.masked_array(Y)}, TypeError, r"Give sample_weight.data, and the rows"),
+    "frame of numbers and truths": (
+        jg.LDA(), pd.DataFrame({"a": X[:, 0], "b": Y > 0}), Y, {}, TypeError,
+        r"found DataFrame of dtype object. Convert columns of numbers with x.astype\(float\)"),
     "ragged lists": (jg.LDA(), [[1.0], [1.0, 2.0]], [0, 1], {}, ValueError, r"x must be a rectangular array"),
-    "long double": (jg.LDA(), X.astype(np.longdouble), Y, {}, TypeError, r"x must be a real numeric array"),
+    "long double": (jg.LDA(), X.astype(np.longdouble), Y, {}, TypeError, r"long doubles with x.astype\(float\)"),
     "all labels negative": (jg.LDA(), X, 0 * Y - 1, {}, ValueError, r"y must hold labels in \[0, 1\); found -1"),
     "no alpha": (jg.BernoulliNB(alpha=None), BITS, Y, {}, TypeError, r"alpha must be one real number.*None"),
     "binarize by name": (jg.BernoulliNB(binarize="x"), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),

@@ -450,6 +450,7 @@ BAD_CALLS = {
     "one-dimensional x": (lambda: FIT(T, T), ValueError, r"x must have shape \(n, d\).*found \(16,\)"),
     "strings": (lambda: FIT(X.astype(str), T), TypeError, r"x must be a real numeric array"),
     "target of durations": (lambda: FIT(X, T.astype("m8[s]")), TypeError, r"target must be a real.*timedelta64"),
+    "masked target": (lambda: FIT(X, np.ma.masked_array(T)), TypeError, r"Give target.data, and .*sample_weight 0"),
     "target of words": (lambda: FIT(X, ["a"] * 16), TypeError, r"target must be a real numeric array"),
     "target of another length": (
         lambda: FIT(X, T[:4]),
