@@ -6,6 +6,7 @@ with what comes after it loses nothing, and costs two merges a fold.
 
 from __future__ import annotations
 
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -95,13 +96,24 @@ def outside(parts: Any, others: Any) -> Any:
 
 
 def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """The fold of each row; a number of folds deals the rows of each class out in turn."""
-    if np.ndim(folds) == 0:
+    """The fold of each row, of folds as `cross_validate` takes them; a number deals each class out in turn."""
+    if isinstance(folds, str) and folds == "leave-one-out":
+        return np.arange(len(y))
+    if isinstance(folds, (int, np.integer)):
         folds = arguments.check_integer("folds", folds, least=2, most=len(y))
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
         return fold
-    fold = np.asarray(folds)
+    try:
+        fold = np.asarray(arguments.as_array("folds", folds))
+    except (TypeError, ValueError):
+        fold = np.zeros(())
+    if fold.ndim != 1:
+        kind = ValueError if isinstance(folds, str) else TypeError
+        raise kind(
+            "folds must be a number of folds, the fold of each row, 0 … F − 1, or 'leave-one-out'; found "
+            f"{shorten(repr(folds), 72)}. Of splits (train, test) make that of each row: fold[test] = f in split f."
+        )
     arguments.check_whole("folds", fold, y.shape)
     # A number that is too high to be counted leaves another out.
     empty = np.setdiff1d(np.arange(len(y)), fold) if fold.max() >= len(y) else np.flatnonzero(np.bincount(fold) == 0)

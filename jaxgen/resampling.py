@@ -85,7 +85,8 @@ def cross_validate(
     Raises:
         ValueError: for folds that are fewer than two, empty, or hold all the weight, and as `fit`. For a row that the
             others make impossible under every class.
-        TypeError: for x or y under a trace, sparse rows left out one by one, and as `fit`.
+        TypeError: for x or y under a trace, folds that are none of those three, sparse rows left out one by one, and as
+            `fit`.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
@@ -104,12 +105,9 @@ def cross_validate(
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
-    one_by_one = isinstance(folds, str)
-    if one_by_one and folds != "leave-one-out":
-        raise ValueError(f"folds must be a number, a fold for each row or 'leave-one-out'; found {folds!r}.")
-    fold = deal(np.arange(len(rows.y)) if one_by_one else folds, rows.y)
+    fold = deal(folds, rows.y)
     _check_weight(fold, rows.sample_weight)
-    if one_by_one and merges:
+    if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
     parts = copies(rows, inside)

@@ -13,7 +13,7 @@ from jax.experimental import sparse
 from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import LeaveOneOut, cross_val_predict, cross_val_score
+from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
@@ -170,8 +170,14 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
     [
         ({"folds": 1}, ValueError, "folds must be at least 2; found 1"),
         ({"folds": 121}, ValueError, "found 121"),
-        ({"folds": 2.0}, TypeError, "folds must be a Python integer.*found 2.0"),
+        ({"folds": 2.0}, TypeError, "folds must be a number of folds.*found 2.0"),
         ({"folds": "loo"}, ValueError, "or 'leave-one-out'; found 'loo'"),
+        ({"folds": None}, TypeError, "folds must be a number of folds.*found None"),
+        ({"folds": KFold(3)}, TypeError, r"the fold of each row.*found KFold\(n_splits=3.*fold\[test\] = f"),
+        ({"folds": KFold(3).split(X)}, TypeError, r"found <generator.*fold\[test\] = f"),
+        ({"folds": list(KFold(7).split(X))}, TypeError, r"the fold of each row.*found \[\(.*fold\[test\] = f"),
+        ({"folds": list(KFold(2).split(X))}, TypeError, r"the fold of each row.*found \[\(.*fold\[test\] = f"),
+        ({"folds": FOLD.astype("m8[s]")}, TypeError, "folds must be a number of folds"),
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
         ({"folds": 10**15 * (np.arange(N) % 2)}, ValueError, "found 1000000000000001 of them, and fold 1 is empty"),
