@@ -100,6 +100,18 @@ def check_key(key: Any) -> None:
         raise TypeError(f"key must be one key of jax.random, such as jax.random.key(0); found {found}.")
 
 
+def check_arrays(name: str, tree: Any) -> None:
+    """Raise for what holds lists or bare numbers: JAX sees a list as so many numbers, which have no shape together."""
+    if all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(tree)):
+        return
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: isinstance(node, list)):
+        if not hasattr(leaf, "shape"):
+            raise TypeError(
+                f"{name} must hold arrays; found {type(leaf).__name__} as {name}{jax.tree_util.keystr(path)}. Make one "
+                "with jnp.array(…)."
+            )
+
+
 def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = math.inf) -> None:
     """Raise for an array that does not hold whole numbers 0 … most in a shape; values under a trace are not seen."""
     upper = "" if most == math.inf else f" to {most}"

@@ -194,6 +194,7 @@ def check_start(start: Any, num_features: int, num_classes: int) -> None:
         raise TypeError(
             f"start must be a LinearClassifier, such as to_linear(fit(LDA(), x, y)); found {type(start).__name__}."
         )
+    arguments.check_arrays("start", start)
     shapes = jnp.shape(start.weights), jnp.shape(start.bias)
     if shapes != ((num_features, num_classes), (num_classes,)):
         raise ValueError(

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import host_arrays
+from jaxgen.arguments import check_arrays
 from jaxgen.density import check_parameters, check_shapes, optional
 from jaxgen.numerics import working_dtype
 
@@ -85,7 +86,8 @@ class Scorer(Protocol):
 
 
 def check_classifier(c: Any) -> None:
-    """Raise for a stack of classifiers, which only vmap takes apart, and for arrays that do not fit each other."""
+    """Raise for what are no arrays, or do not fit each other, and for a stack of classifiers, which only vmap takes."""
+    check_arrays("c", c)
     if len(c.class_shape) != 1:
         raise ValueError(
             f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "

@@ -177,6 +177,29 @@ def test_what_is_no_classifier():
         jg.predict(jg.LDA(), X)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize(
+    ("c", "place"),
+    [
+        (jg.LinearClassifier([[1.0, 2.0]], [0.0, 0.0]), r"list as c\.weights"),  # pyright: ignore[reportArgumentType]
+        (jg.LinearClassifier(np.ones((1, 2)), (0.0, 0.0)), r"float as c\.bias\[0\]"),  # pyright: ignore[reportArgumentType]
+        (jg.Classifier([0.0, 0.0], jg.Poisson(np.zeros((2, 1)))), r"list as c\.log_prior"),  # pyright: ignore[reportArgumentType]
+        (
+            jg.Classifier(np.zeros(2), jg.DiagonalGaussian([[0.0], [1.0]], [[1.0]])),  # pyright: ignore[reportArgumentType]
+            r"list as c\.density\.mean",
+        ),
+    ],
+    ids=["weights", "bias", "log_prior", "density"],
+)
+def test_a_classifier_of_lists_is_told_to_hold_arrays(c, place):
+    message = f"c must hold arrays; found {place}. Make one with jnp.array"
+    for verb in (jg.log_posterior, jg.predict):
+        with pytest.raises(TypeError, match=message):
+            verb(c, [[1.0]])
+    if isinstance(c, jg.Classifier):
+        with pytest.raises(TypeError, match=message):
+            jg.to_linear(c)
+
+
 def _of(num_classes, density):
     return jg.Classifier(jnp.zeros(num_classes), density)
 
