@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 class DiscriminativeEstimator(Protocol):
     """How data become p(y | x) directly: an iterative fit without statistics."""
 
+    def check(self) -> None:
+        """Raise for a hyperparameter that is out of range."""
+        ...
+
     def fit(
         self,
         x: Real[AnyArray, "n d"],
@@ -97,9 +101,8 @@ def fit(
         >>> jg.predict(c, x).tolist()
         [0, 0, 1, 1]
     """
+    check_estimator(estimator)
     if not isinstance(estimator, GenerativeEstimator):
-        if isinstance(estimator, type) or not hasattr(estimator, "fit"):
-            raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
         if observed is not None:
             raise TypeError(f"{type(estimator).__name__} cannot leave features out, as a model of p(x | y) can.")
         return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
@@ -111,6 +114,12 @@ def fit(
     if not is_traced(statistics) and not statistics.class_weight.exact().any():
         culprits.raise_for_no_weight()
     return estimate(estimator, statistics)
+
+
+def check_estimator(estimator: Any) -> None:
+    """Raise for what is no estimator of jaxgen's: the class of one, or an estimator of another library."""
+    if isinstance(estimator, type) or not hasattr(estimator, "check"):
+        raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
 
 
 def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[D]:

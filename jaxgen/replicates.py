@@ -13,7 +13,7 @@ from jax import lax
 from jaxgen import arguments, culprits, inputs, platform
 from jaxgen.classifier import Classifier
 from jaxgen.compressed import CompressedRows
-from jaxgen.fitting import fit
+from jaxgen.fitting import check_estimator, fit
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
@@ -73,8 +73,7 @@ def bootstrap(
         >>> print(f"standard error {mean.std():.2f}, interval {high - low:.1f}")
         standard error 0.05, interval 0.2
     """
-    if isinstance(estimator, type) or not hasattr(estimator, "check"):
-        raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
+    check_estimator(estimator)
     num_replicates = arguments.check_integer("num_replicates", num_replicates)
     arguments.check_key(key)
     estimator.check()

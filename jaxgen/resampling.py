@@ -15,7 +15,7 @@ from jaxgen import arguments, culprits, domains, inputs, judging, metrics, platf
 from jaxgen.classify import log_posterior
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.fitting import estimate, fit
+from jaxgen.fitting import check_estimator, estimate, fit
 from jaxgen.folds import Part, Rows, copies, deal, members, outside
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
@@ -102,6 +102,7 @@ def cross_validate(
         raise TypeError(
             "cross_validate deals concrete rows out to folds; found x, y, sample_weight or observed under a trace."
         )
+    check_estimator(estimator)
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)

@@ -9,6 +9,7 @@ import optax
 import pandas as pd
 import pytest
 import scipy.sparse
+import sklearn.naive_bayes
 from jax.experimental import sparse
 from registry import CASES
 
@@ -114,6 +115,8 @@ BAD_FITS = {
     "overflow in logistic": (
         jg.LogisticRegression(), 1e200 * X, Y, {}, ValueError, r"statistics of x are not finite.*Rescale"),
     "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's"),
+    "estimator of another library": (
+        sklearn.naive_bayes.GaussianNB(), X, Y, {}, TypeError, r"one of jaxgen's.*found GaussianNB\(\)"),
     "no estimator": ("LDA", X, Y, {}, TypeError, r"estimator must be one of jaxgen's.*found 'LDA'"),
 }  # fmt: skip
 

@@ -186,6 +186,8 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
         ({"y": Y + 2**40}, ValueError, "y must hold labels.*found 1099511627778 in row [0-9]+, too large"),
+        ({"estimator": jg.GDA}, TypeError, "estimator must be one of jaxgen's"),
+        ({"estimator": GaussianNB()}, TypeError, r"estimator must be one of jaxgen's.*found GaussianNB\(\)"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
         (
             {"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)},
@@ -195,9 +197,9 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
     ],
 )
 def test_what_is_refused_and_why(keywords, error, message):
-    arguments = {"x": X, "y": Y, "folds": 3} | keywords
+    arguments = {"estimator": jg.LDA(), "x": X, "y": Y, "folds": 3} | keywords
     with pytest.raises(error, match=message):
-        jg.cross_validate(jg.LDA(), **arguments)
+        jg.cross_validate(**arguments)
 
 
 @pytest.mark.parametrize(
