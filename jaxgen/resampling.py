@@ -128,6 +128,8 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     y = np.asarray(arguments.as_array("y", y))
     if y.ndim != 1 or len(y) != x.shape[0]:
         raise ValueError(f"y must be labels of shape ({x.shape[0]},), one for each row of x; found {y.shape}.")
+    if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
+        raise TypeError(f"y must be integer labels 0 … K−1; found {y.dtype}. Convert whole numbers with y.astype(int).")
     if observed is not None:
         observed = np.asarray(inputs.check_rows(x, observed=observed).observed)
     weight = None if sample_weight is None else np.asarray(inputs.check_weight(len(y), sample_weight))

@@ -188,6 +188,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"y": Y + 2**40}, ValueError, "y must hold labels.*found 1099511627778 in row [0-9]+, too large"),
         ({"estimator": jg.GDA}, TypeError, "estimator must be one of jaxgen's"),
         ({"estimator": GaussianNB()}, TypeError, r"estimator must be one of jaxgen's.*found GaussianNB\(\)"),
+        ({"y": Y + 0.0}, TypeError, r"y must be integer labels 0 … K−1; found float64. Convert .* y.astype\(int\)"),
         ({"y": np.eye(3)[Y]}, ValueError, r"y must be labels of shape \(120,\)"),
         (
             {"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)},
