@@ -79,9 +79,15 @@ def train_batches(
     estimator.check()
     arguments.check_integer("num_classes", num_classes)
     arguments.check_integer("num_rows", num_rows, most=math.inf)
+    try:
+        stream = enumerate(batches, 1)
+    except TypeError:
+        raise TypeError(
+            f"batches must be a list or another iterable of tuples (x, y) or (x, y, sample_weight); found {batches!r}."
+        ) from None
     frame = table = state = norm = None
     step = 0
-    for step, batch in enumerate(batches, 1):
+    for step, batch in stream:
         try:
             rows, labels = _check_batch(batch, num_classes)
             decay = jnp.asarray(estimator.l2).astype(working_dtype(rows.dtype)) / float(num_rows)

@@ -129,6 +129,8 @@ def test_what_is_wrong_with_a_batch_is_said_with_its_number():
     assert np.isfinite(train((x, y), num_rows=10**11)[0].weights).all()  # more than a compiled counter counts
     with pytest.raises(TypeError, match="one batch after the other, outside of traces"):
         jax.jit(lambda start: train((x, y), start=start)[0])(jg.LinearClassifier(jnp.zeros((4, 3)), jnp.zeros(3)))
+    with pytest.raises(TypeError, match=r"batches must be .* iterable of tuples \(x, y\).*found None"):
+        jg.train_batches(jg.LogisticRegression(optimizer=optax.sgd(0.1)), None, num_classes=3, num_rows=20)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="with an optimizer"):
         jg.train_batches(jg.LogisticRegression(), [(x, y)], num_classes=3, num_rows=20)
 
