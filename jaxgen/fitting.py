@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from jaxgen import culprits
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
 
 class DiscriminativeEstimator(Protocol):
     """How data become p(y | x) directly: an iterative fit without statistics."""
-
-    def check(self) -> None:
-        """Raise for a hyperparameter that is out of range."""
-        ...
 
     def fit(
         self,
@@ -118,8 +115,14 @@ def fit(
 
 def check_estimator(estimator: Any) -> None:
     """Raise for what is no estimator of jaxgen's: the class of one, or an estimator of another library."""
-    if isinstance(estimator, type) or not hasattr(estimator, "check"):
+    ours = isinstance(estimator, GenerativeEstimator)
+    if isinstance(estimator, type) or not (ours or _is_discriminative(estimator)):
         raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
+
+
+def _is_discriminative(estimator: Any) -> bool:
+    """Whether it has a fit with the arguments of `DiscriminativeEstimator`."""
+    return hasattr(estimator, "fit") and "num_classes" in signature(estimator.fit).parameters
 
 
 def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[D]:

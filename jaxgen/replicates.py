@@ -76,7 +76,8 @@ def bootstrap(
     check_estimator(estimator)
     num_replicates = arguments.check_integer("num_replicates", num_replicates)
     arguments.check_key(key)
-    estimator.check()
+    if hasattr(estimator, "check"):
+        estimator.check()
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
     if labels.weight is not None and not is_traced(labels.weight) and not np.asarray(labels.weight).any():
