@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from jaxgen.softmax import Problem
 
-# A step of Newton's method that moves some log odds by more goes on moving them: by about 1. In float32 rounding may leave
-# less of that, once in 240 cases 0.07, and a finite optimum may be as far off as 0.16 where classes hardly overlap.
+# A step of Newton's method that moves some log odds by more goes on moving them: by about 1. In float32 rounding may
+# leave less, once in 240 cases 0.07, and a finite optimum may be as far off as 0.16 where classes hardly overlap.
 _MOVES = 0.1
 # Parameters of a class: of more, the eigenvectors that tell which features depend on others would take longer than the
 # fit. A step is then believed where it is clear of the rounding of its terms.
