@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,10 @@ def read(path: Path, target: str) -> Table:
         InputError: if the file cannot be read, names a column twice, has no such column, or no classes in it.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = re.sub(r"\A(\s*\n)+", "", path.read_text(encoding="utf-8-sig"))  # empty lines before the header
         separator = _separator(text, target)
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=True)
-        header, first = next(rows, []), next(rows, [])
+        header, first = _names(next(rows, [])), next(rows, [])
         # One field more than names is the name of the row, or nothing behind a separator that ends it.
         ends = len(first) > len(header) and not first[-1].strip()
         # A class may be called None or NA: only an empty cell is surely a gap. A file that is read in parts would have
@@ -53,6 +54,7 @@ def read(path: Path, target: str) -> Table:
     except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise InputError(f"cannot read {path}: {reason}") from None
+    frame.columns = frame.columns.str.strip()
     twice = [name for name in header if header.count(name) > 1]
     if twice:
         raise InputError(f"{path} has two columns named {twice[0]!r}; name each differently")
@@ -77,10 +79,14 @@ def read(path: Path, target: str) -> Table:
 
 def _separator(text: str, target: str) -> str:
     """The first that parts the header into names of which one is the target; else what it has most of."""
-    header = next((line for line in text.splitlines() if line.strip()), "")
-    names = {each: next(csv.reader([header], delimiter=each, skipinitialspace=True), []) for each in SEPARATORS}
+    header = text.partition("\n")[:1]
+    names = {each: _names(next(csv.reader(header, delimiter=each, skipinitialspace=True), [])) for each in SEPARATORS}
     most = max(SEPARATORS, key=lambda each: len(names[each]))
     return next((each for each in SEPARATORS if target in names[each]), most)
+
+
+def _names(header: list[str]) -> list[str]:
+    return [name.strip() for name in header]
 
 
 def _stripped(column: Any) -> Any:

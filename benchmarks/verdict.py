@@ -68,6 +68,8 @@ def of_penalty(records: list[dict[str, Any]]) -> str:
 
 
 def _behind(sizes: list[int], generative: list[float], other: list[float]) -> float:
-    """From which m on the generative model is behind; infinity where it never is."""
-    found = crossing(sizes, [a - b for a, b in zip(generative, other, strict=True)])
-    return np.inf if found is None else found
+    """From which m on the generative model is behind for good; infinity where it never is."""
+    differences = [a - b for a, b in zip(generative, other, strict=True)]
+    if min(differences) > 0:
+        return float(sizes[0])
+    return crossing(sizes, differences) or np.inf

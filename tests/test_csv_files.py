@@ -133,3 +133,12 @@ def test_words_with_the_marks_of_csv_in_them(tmp_path):
     lines = [f'"{3 + i % 2}"" disk; a, b",{i % 7},{"yes " if i % 3 else "no"}' for i in range(60)]
     data = csv_files.read(saved(tmp_path, "what is [it]?,size,y\n" + "\n".join(lines)), "y")
     assert (data.classes, data.x.shape) == (("no", "yes"), (60, 1 + 4))
+
+
+@pytest.mark.parametrize("header", ["\n \nx,y", "x , y ", " x ,y"], ids=["empty lines", "spaces", "spaces before"])
+def test_a_header_with_empty_lines_and_spaces_about_it(tmp_path, header):
+    lines = [f"{i % 7},{i % 2}" for i in range(60)]
+    data = csv_files.read(saved(tmp_path, "\n".join([header, *lines])), "y")
+    assert (data.x.shape, data.num_classes) == ((60, 1), 2)
+    with pytest.raises(tables.InputError, match="two columns named 'x'"):
+        csv_files.read(saved(tmp_path, "\n".join([header + ",x", *(f"{line},1" for line in lines)])), "y")

@@ -187,6 +187,8 @@ def test_the_verdict_counts_who_wins_at_each_end():
         "overtakes the generative model for good at fewer rows in 1."
     )
     assert verdict.of_penalty([{**one, "models": one["models"][:2]}]) == ""
+    behind = table(None, None, generative, [0.3, 0.2, 0.1], [0.1, 0.1, 0.1])  # from the first size on
+    assert verdict.of_penalty([behind]).endswith("at fewer rows in 1.")
 
 
 def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
