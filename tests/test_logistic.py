@@ -200,6 +200,16 @@ def test_features_that_depend_on_each_other_separate_nothing(monkeypatch, dtype,
     jax.clear_caches()
 
 
+def test_float32_tells_classes_that_hardly_overlap_from_those_that_do_not():
+    """A first step of Newton's method moves log odds in both, a second one where no step is the last."""
+    for seed, n in ((0, 5_000), (1, 5_000), (2, 5_000)):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(0, 2, n)
+        x = (rng.normal(size=n) + 6 * y)[:, None].astype(np.float32)
+        apart = x[y == 0].max() < x[y == 1].min()
+        assert jg.train(jg.LogisticRegression(l2=0.0), x, y)[1].separable == apart
+
+
 def test_bad_weights_and_values_under_a_trace_give_nan():
     x, y = overlapping()
     first = np.arange(len(y)) == 0
