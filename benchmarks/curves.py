@@ -41,6 +41,7 @@ SIZES = 10
 # Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
 # 1,300 s.
 LOOPED = 20
+_FEWEST_PADDED = 256
 # Rows that the loop may predict differently, for both stop short of the optimum.
 MOST_DISAGREEMENT = 0.1
 # Of logistic regression. One of 3e-6 predicts another class for 0.01 to 0.4 % of the held-out rows, and moves the mean
@@ -82,6 +83,15 @@ def sample_sizes(table: Table, most: int) -> list[int]:
     return sorted({round(m) for m in np.geomspace(least, most, SIZES)})
 
 
+def padded_sizes(sizes: list[int]) -> list[tuple[int, int]]:
+    """Each size, and what it is padded to: every second one from the largest down, so that two sizes share a program.
+
+    A program for samples of fewer than 256 rows would take longer to compile than it saves.
+    """
+    steps = sorted(size for size in sizes[::-2] if size >= _FEWEST_PADDED)
+    return [(m, next((step for step in steps if step >= m), sizes[-1])) for m in sizes]
+
+
 def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False) -> None:
     """Draw the curves of every table, say who wins where, and write JSON and pictures.
 
@@ -99,10 +109,10 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     drawn = {table.name: Splits.of(len(table.x), splits, SEED) for table in tables}
     chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
     plan = [
-        Task(model, table, drawn[table.name], m)
+        Task(model, table, drawn[table.name], m, padded)
         for table in tables
         for model in chosen[table.name]
-        for m in sample_sizes(table, drawn[table.name].most)
+        for m, padded in padded_sizes(sample_sizes(table, drawn[table.name].most))
     ]
     results: dict[tuple[str, str], dict[int, Timed]] = {}
     with Progress(console=console, transient=True) as progress:
@@ -113,7 +123,10 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         bar = progress.add_task("fitting", total=len(plan))
         for task in plan:
             progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"))
-            results.setdefault((task.table.name, task.model.name), {})[task.m] = programs.run(task)
+            of_model = results.setdefault((task.table.name, task.model.name), {})
+            # The samples are nested: the optimum of the one before is near.
+            smaller = list(of_model.values())[-1].classifiers if of_model else None
+            of_model[task.m] = programs.run(task, smaller)
             progress.advance(bar)
         bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
         checks, looped = [], min(LOOPED, splits)

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 HELD_OUT = 0.3
 MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no better known
 BINS = 10
-# Splits that are judged at a time, and elements of the rows that are gathered at a time: their memory is used again.
-_CHUNK, _GATHERED = 50, 2**20
+# Splits that are judged at a time, at most, and elements of their scores and of the rows that are gathered at a time:
+# their memory is used again. Of small tables 50 splits at a time take half as long again as 250.
+_CHUNK, _SCORED, _GATHERED = 250, 2**22, 2**20
 # Compiled in half the time; products and factorisations, which the programs consist of, are as fast.
 _QUICK: Any = {
     "xla_backend_optimization_level": 1,
@@ -109,17 +110,27 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """A model, fitted on a sample of m rows of every split."""
+    """A model, fitted on a sample of m rows of every split.
+
+    Attributes:
+        model: which.
+        table: of the rows.
+        splits: of them.
+        m: rows of the sample.
+        padded: rows that it is filled up to where it is a large one; tasks of one size share a program.
+    """
 
     model: Model
     table: Table
     splits: Splits
     m: int
+    padded: int
 
     def chunks(self) -> list[np.ndarray]:
         """The splits in chunks of one size; the last one begins again with the first."""
         count = len(self.splits.orders)
-        size = min(count, _CHUNK) if jax.default_backend() == "cpu" else count
+        most = max(1, min(_CHUNK, _SCORED // (len(self.table.x) * self.table.num_classes)))
+        size = min(count, most) if jax.default_backend() == "cpu" else count
         return [np.arange(first, first + size) % count for first in range(0, count, size)]
 
     def parts(self, chunk: np.ndarray) -> list[np.ndarray]:
@@ -127,13 +138,21 @@ class Task:
         most = max(1, _GATHERED // (self._sample * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
         return np.split(chunk, len(chunk) // _divisor(len(chunk), most))
 
-    def fit(self, part: np.ndarray) -> Call:
-        """How the classifiers of a part are made."""
+    def nowhere(self) -> jg.LinearClassifier:
+        """Where the fits of all splits start if nothing better is known."""
+        zeros: Any = partial(np.zeros, dtype=np.float32)
+        count, k = len(self.splits.orders), self.table.num_classes
+        return jg.LinearClassifier(zeros((count, self._columns, k)), zeros((count, k)))
+
+    def fit(self, part: np.ndarray, start: jg.LinearClassifier) -> Call:
+        """How the classifiers of a part are made; `start` is that of all splits."""
         x, first = self.table.x, self.splits.held_out
         rows, weight = _pad(self.splits.orders[part, first : first + self.m], self._sample)
         is_real = np.arange(self._columns) < x.shape[1]
         x = np.pad(x, [(0, 0), (0, self._columns - x.shape[1])])
-        return Call(_fit, (self.model.estimator, x[rows], self.table.y[rows], weight, is_real), self.table.num_classes)
+        begin = jax.tree.map(lambda leaf: leaf[part], start)
+        arguments = self.model.estimator, begin, x[rows], self.table.y[rows], weight, is_real
+        return Call(_fit, arguments, self.table.num_classes)
 
     def score(self, chunk: np.ndarray, classifiers: jg.LinearClassifier) -> Call:
         """How the held-out rows of a chunk get their scores: one product of the table with all classifiers."""
@@ -159,7 +178,7 @@ class Task:
     @property
     def _sample(self) -> int:
         """Rows that a sample is padded to."""
-        return 128 if self.m <= 128 else _padded(self.m, 512)
+        return 128 if self.m <= 128 else self.padded
 
     @property
     def _columns(self) -> int:
@@ -170,8 +189,9 @@ class Task:
 
 @dataclass(frozen=True)
 class Timed:
-    """Outcomes of all splits, and the seconds that they took once everything was compiled."""
+    """Classifiers and outcomes of all splits, and the seconds that they took once everything was compiled."""
 
+    classifiers: jg.LinearClassifier
     outcome: Outcome
     seconds: float
 
@@ -191,21 +211,27 @@ class Programs:
             return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._of(call, advance).out_info)
 
         distinct = {task.key: task for task in tasks}
-        threads.over(lambda task: _through(task, task.chunks()[0], note), list(distinct.values()))
+        threads.over(lambda task: _through(task, task.chunks()[0], task.nowhere(), note), list(distinct.values()))
         return time.perf_counter() - began
 
-    def run(self, task: Task) -> Timed:
-        """Fit and test on every split, a chunk of them on each core."""
+    def run(self, task: Task, start: jg.LinearClassifier | None = None) -> Timed:
+        """Fit and test on every split, a chunk of them on each core.
+
+        Args:
+            task: what to fit.
+            start: where those start that are not in closed form, such as the classifiers of smaller samples, (S, …).
+        """
         began = time.perf_counter()
+        begin = task.nowhere() if start is None else start
 
         def call(call: Call) -> Any:
             return self._of(call)(*call.arguments)
 
-        parts = threads.over(lambda chunk: _through(task, chunk, call), task.chunks())
+        parts = threads.over(lambda chunk: _through(task, chunk, begin, call), task.chunks())
         count = len(task.splits.orders)
-        outcome: Outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+        classifiers, outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
         outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
-        return Timed(outcome, time.perf_counter() - began)
+        return Timed(classifiers, outcome, time.perf_counter() - began)
 
     def _of(self, call: Call, advance: Callable[[], None] = lambda: None) -> Any:
         """The program of a call; one thread compiles it, and others wait for it."""
@@ -224,11 +250,13 @@ class Programs:
         return future.result()
 
 
-def _through(task: Task, chunk: np.ndarray, call: Callable[[Call], Any]) -> Any:
-    """From the splits of a chunk to their outcomes, by calls that are made, or whose programs are compiled."""
-    fitted = [call(task.fit(part)) for part in task.parts(chunk)]
+def _through(
+    task: Task, chunk: np.ndarray, start: jg.LinearClassifier, call: Callable[[Call], Any]
+) -> tuple[jg.LinearClassifier, Any]:
+    """The classifiers of a chunk of splits and their outcomes, by calls that are made, or whose programs compiled."""
+    fitted = [call(task.fit(part, start)) for part in task.parts(chunk)]
     classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
-    return call(task.judge(chunk, call(task.score(chunk, classifiers))))
+    return classifiers, call(task.judge(chunk, call(task.score(chunk, classifiers))))
 
 
 def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -250,17 +278,23 @@ def _divisor(count: int, most: int) -> int:
 
 
 @partial(jax.jit, static_argnames="num_classes")
-def _fit(estimator: Any, x: Array, y: Array, weight: Array, is_real: Array, *, num_classes: int) -> jg.LinearClassifier:
+def _fit(
+    estimator: Any, start: jg.LinearClassifier, x: Array, y: Array, weight: Array, is_real: Array, *, num_classes: int
+) -> jg.LinearClassifier:
     """The linear forms of fits on the rows of each split, (S, rows, d), of which some rows and columns are padding."""
 
-    def fit(split: tuple[Array, Array]) -> jg.LinearClassifier:
-        c = jg.fit(estimator, *split, num_classes=num_classes, sample_weight=weight)
+    def fit(split: tuple[jg.LinearClassifier, Array, Array]) -> jg.LinearClassifier:
+        begin, *rows = split
+        kind = {"num_classes": num_classes, "sample_weight": weight}
+        if isinstance(estimator, jg.LogisticRegression):
+            return jg.train(estimator, *rows, **kind, start=begin)[0]
+        c = jg.fit(estimator, *rows, **kind)
         if isinstance(estimator, jg.BernoulliNB):  # to which a word that never occurs says something
             density = jax.tree.map(lambda log_share: jnp.where(is_real[None], log_share, 0.0), c.density)
             c = c._replace(density=density)
         return jg.to_linear(c)
 
-    return _of_each(fit, (x, y))
+    return _of_each(fit, (start, x, y))
 
 
 @partial(jax.jit, static_argnames="num_classes")
@@ -288,10 +322,10 @@ def _judge(scores: Array, y: Array, weight: Array, *, num_classes: int) -> Outco
     return _of_each(judge, (scores, y))
 
 
-def _of_each(function: Callable[[Any], Any], splits: tuple[Array, ...]) -> Any:
+def _of_each(function: Callable[[Any], Any], splits: tuple[Any, ...]) -> Any:
     """The function of each split: one after the other by a core, side by side on an accelerator.
 
     A core is done with a fit when it has converged, not when the slowest of many has. Besides, the programs that
     factorise many matrices at once cannot run on two cores: they wait for each other's threads for ever in jaxlib 0.10.
     """
-    return jax.lax.map(function, splits, batch_size=None if jax.default_backend() == "cpu" else len(splits[0]))
+    return jax.lax.map(function, splits, batch_size=None if jax.default_backend() == "cpu" else len(splits[-1]))

@@ -224,7 +224,8 @@ def _train_program(
     frame = Frame.of(x, fraction, occurs, decay)
     problem, begin = varying_alike(frame.problem(x, fraction, decay), frame.table(start))
     if start is not None:  # from far out, where losses are straight, Newton's method may not find back
-        begin = jnp.where(problem.loss(begin) <= problem.loss(jnp.zeros_like(begin)), begin, 0.0)
+        of_zero = jnp.sum(problem.mass) * jnp.log(jnp.sum(occurs).astype(dtype))
+        begin = jnp.where(problem.loss(begin) <= of_zero, begin, 0.0)
 
     tolerance = (1e-8 if dtype == np.float64 else 1e-5) if estimator.tolerance is None else estimator.tolerance
     tolerance = jnp.asarray(tolerance).astype(dtype)

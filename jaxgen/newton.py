@@ -30,8 +30,12 @@ class Smooth(Protocol):
         """Its value."""
         ...
 
-    def hessian(self, table: Array, /) -> Array:
-        """Its second derivatives, as a matrix over the parameters in their order."""
+    def gradient(self, table: Array, /) -> Array:
+        """Its derivatives, shaped like the table."""
+        ...
+
+    def curvature(self) -> Callable[[Array], Array]:
+        """Its second derivatives as a function of the table: a matrix over the parameters in their order."""
         ...
 
     def along(self, start: Array, direction: Array, /) -> Callable[[Array], tuple[Array, Array, Array]]:
@@ -67,14 +71,14 @@ def minimise(problem: Smooth, start: Array, tolerance: Array, low_enough: Array,
     The length of a step is near the minimum along its direction. Far from the optimum of nearly separable classes that
     is several Newton steps at once, and there it halves their number.
     """
-    evaluate = jax.value_and_grad(problem.loss)
+    hessian = problem.curvature()
 
     def advance(s: _Iterate) -> _Iterate:
-        direction = _direction(problem.hessian(s.point), s.gradient)
+        direction = _direction(hessian(s.point), s.gradient)
         slope = jnp.vdot(direction, s.gradient)
-        length = _search(problem.along(s.point, direction), s.value, slope)
+        length, value = _search(problem.along(s.point, direction), s.value, slope)
         point = s.point + length * direction
-        value, gradient = evaluate(point)
+        gradient = problem.gradient(point)
         norm = jnp.linalg.norm(gradient)
         moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
         idle = jnp.where(moves, 0, s.idle + 1)
@@ -84,7 +88,7 @@ def minimise(problem: Smooth, start: Array, tolerance: Array, low_enough: Array,
         wanted = (s.norm > tolerance) & (s.value >= low_enough)
         return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
 
-    value, gradient = evaluate(start)
+    value, gradient = problem.loss(start), problem.gradient(start)
     norm = jnp.linalg.norm(gradient)
     zero = jnp.zeros_like(value, jnp.int32)
     end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))
@@ -103,19 +107,31 @@ def _direction(hessian: Array, gradient: Array) -> Array:
 
 
 class _Trial(NamedTuple):
-    """A line search: the length that was tried last and the next, between those known to be too short and too long."""
+    """A line search between the lengths that are known to be too short and too long.
+
+    Attributes:
+        tried: the length that was tried last.
+        reached: the loss there.
+        following: the next length.
+        short: the longest that is too short.
+        lower: the loss there.
+        long: the shortest that is too long.
+        good: whether the last one is accepted.
+        trials: so far.
+    """
 
     tried: Array
+    reached: Array
     following: Array
     short: Array
+    lower: Array
     long: Array
     good: Array
-    fell: Array
     trials: Array
 
 
-def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, slope: Array) -> Array:
-    """A length at which the slope is a small part of what it was, and the loss no higher, up to its rounding.
+def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, slope: Array) -> tuple[Array, Array]:
+    """A length where the slope is a small part of what it was and the loss, up to its rounding, no higher; that loss.
 
     Newton's method in one dimension from length 1, kept between the lengths that are too short and too long.
     """
@@ -123,9 +139,8 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
     def attempt(s: _Trial) -> _Trial:
         length = s.following
         reached, turned, curvature = line(length)
-        fell = reached < value
         good = (jnp.abs(turned) <= -_MOST_SLOPE * slope) & (reached <= value + _rounding(value) * jnp.abs(value))
-        short = jnp.where(turned < 0, length, s.short)
+        short, lower = jnp.where(turned < 0, length, s.short), jnp.where(turned < 0, reached, s.lower)
         long = jnp.where(turned < 0, s.long, length)
         newton = length - turned / curvature
         farthest = jnp.minimum(long, _GROWTH * length)
@@ -135,17 +150,18 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
             short > 0, jnp.sqrt(short) * jnp.sqrt(long), long * jnp.exp2(-1.0 - s.trials.astype(long.dtype))
         )
         following = jnp.where(inside, newton, jnp.where(jnp.isfinite(long), between, farthest))
-        return _Trial(length, following, short, long, good, fell, s.trials + 1)
+        return _Trial(length, reached, following, short, lower, long, good, s.trials + 1)
 
     def unfinished(s: _Trial) -> Array:
         return ~s.good & (s.trials < _MOST_TRIALS)
 
     one = jnp.ones_like(value)
     no = jnp.zeros_like(one, bool)
-    begin = _Trial(one, one, 0 * one, jnp.inf * one, no, no, jnp.zeros_like(one, jnp.int32))
+    begin = _Trial(one, value, one, 0 * one, value, jnp.inf * one, no, jnp.zeros_like(one, jnp.int32))
     end = lax.while_loop(unfinished, attempt, begin)
     # Where the trials are used up: the last one, if the loss fell, as it has on the way to any slope that is downwards.
-    return jnp.where(end.good | end.fell, end.tried, end.short)
+    last = end.good | (end.reached < value)
+    return jnp.where(last, end.tried, end.short), jnp.where(last, end.reached, end.lower)
 
 
 def _rounding(value: Array) -> float:

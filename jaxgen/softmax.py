@@ -68,32 +68,44 @@ class Problem(NamedTuple):
         """Mean negative log likelihood, penalised."""
         return self._mean_loss(self._scores(table)) + 0.5 * jnp.sum(self.decay * table * table)
 
-    def hessian(self, table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
-        """Its second derivatives."""
-        size, m = table.shape
-        scores = self._scores(table)
-        if self.is_binary:
-            sign, _ = self._lighter()
-            wrong = jax.nn.sigmoid(sign * scores[:, 0])
-            curvature = jnp.where(jnp.all(self.occurs), self.mass * wrong * (1 - wrong), 0.0)
-            likelihood = matmul(self.design.T, curvature[:, None] * self.design)[:, None, :, None]
-        else:
-            probability = jnp.exp(self._log_posterior(scores))
-            means = matmul(probability, self.contrast.T)
-            first, second = np.triu_indices(m)
+    def gradient(self, table: Float[Array, "p m"]) -> Float[Array, "p m"]:
+        """Its first derivatives, without the loss itself."""
+        residual = self._residual(self._chance(self._scores(table)))
+        likelihood = matmul(residual.T, self.design).T
+        return (likelihood[:, None] if self.is_binary else matmul(likelihood, self.contrast.T)) + self.decay * table
 
-            def block(pair: tuple[Array, Array]) -> Array:
-                """Σ_i w_i x_i x_iᵀ times the covariance of two contrasts."""
-                a, b = pair
-                both = jnp.take(self.contrast, a, axis=0) * jnp.take(self.contrast, b, axis=0)
-                covariance = matmul(probability, both) - jnp.take(means, a, axis=1) * jnp.take(means, b, axis=1)
-                return matmul(self.design.T, (self.mass * covariance)[:, None] * self.design)
+    def curvature(self) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
+        """Its second derivatives, as a function of the table."""
+        # Turned once: of 2,000 rows and 64 parameters a product that turns its operand takes 260 µs in place of 180.
+        columns, mass = self.design.T, self.mass
 
-            blocks = lax.map(block, (jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)))
-            place = np.zeros((m, m), np.int32)
-            place[first, second] = place[second, first] = np.arange(len(first))
-            likelihood = jnp.transpose(blocks[place], (2, 0, 3, 1))
-        return likelihood.reshape(size * m, size * m) + jnp.diag(self.decay.ravel())
+        def squares(weight: Float[Array, " n"]) -> Float[Array, "p p"]:
+            """Σ_i weight_i x_i x_iᵀ."""
+            return matmul(weight[None] * columns, self.design)
+
+        def hessian(table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
+            size, m = table.shape
+            chance = self._chance(self._scores(table))
+            if self.is_binary:
+                likelihood = squares(mass * self._variance(chance))
+            else:
+                means = matmul(chance, self.contrast.T)
+                first, second = np.triu_indices(m)
+
+                def block(pair: tuple[Array, Array]) -> Array:
+                    """The rows weighted by the covariance of two contrasts."""
+                    a, b = pair
+                    both = jnp.take(self.contrast, a, axis=0) * jnp.take(self.contrast, b, axis=0)
+                    product = jnp.take(means, a, axis=1) * jnp.take(means, b, axis=1)
+                    return squares(mass * (matmul(chance, both) - product))
+
+                blocks = lax.map(block, (jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)))
+                place = np.zeros((m, m), np.int32)
+                place[first, second] = place[second, first] = np.arange(len(first))
+                likelihood = jnp.transpose(blocks[place], (2, 0, 3, 1))
+            return likelihood.reshape(size * m, size * m) + jnp.diag(self.decay.ravel())
+
+        return hessian
 
     def along(
         self, start: Float[Array, "p m"], direction: Float[Array, "p m"]
@@ -103,43 +115,55 @@ class Problem(NamedTuple):
         level, tilt, bend = (
             jnp.sum(self.decay * a * b) for a, b in ((start, start), (start, direction), (direction, direction))
         )
-        r, mass = self.fraction, self.mass
 
         def line(t: Array) -> tuple[Array, Array, Array]:
             at = scores + t * rates
+            chance = self._chance(at)
             if self.is_binary:
-                sign, lighter = self._lighter()
-                wrong, rate = jax.nn.sigmoid(sign * at[:, 0]), sign * rates[:, 0]
-                both = jnp.all(self.occurs)
-                slopes = jnp.where(both, (mass * wrong - lighter) * rate, 0.0)
-                bends = jnp.where(both, mass * wrong * (1 - wrong) * rate**2, 0.0)
+                variance = self._variance(chance) * rates**2
             else:
-                probability = jnp.exp(self._log_posterior(at))
-                mean = jnp.sum(probability * rates, axis=1)
-                slopes = mass * mean - jnp.sum(r * rates, axis=1)
-                bends = mass * jnp.sum(probability * (rates - mean[:, None]) ** 2, axis=1)
+                mean = jnp.sum(chance * rates, axis=1)
+                variance = jnp.sum(chance * (rates - mean[:, None]) ** 2, axis=1)
             return (
                 self._mean_loss(at) + 0.5 * (level + t * (2 * tilt + t * bend)),
-                jnp.sum(slopes) + tilt + t * bend,
-                jnp.sum(bends) + bend,
+                jnp.sum(self._residual(chance) * rates) + tilt + t * bend,
+                jnp.sum(self.mass * variance) + bend,
             )
 
         return line
 
-    def _scores(self, table: Float[Array, "p m"]) -> Float[Array, "n scores"]:
-        """The log odds of two classes, (n, 1); else a score for each class, (n, K)."""
-        return matmul(self.design, table if self.is_binary else matmul(table, self.contrast))
+    def _scores(self, table: Float[Array, "p m"]) -> Float[Array, "n *classes"]:
+        """The log odds of two classes, (n,), for in one dimension a processor has vectors; else a score for each."""
+        return matmul(self.design, table[:, 0] if self.is_binary else matmul(table, self.contrast))
 
-    def _mean_loss(self, scores: Float[Array, "n scores"]) -> Float[Array, ""]:
+    def _mean_loss(self, scores: Float[Array, "n *classes"]) -> Float[Array, ""]:
         r, mass = self.fraction, self.mass
-        if self.is_binary:  # in one dimension, where a processor has vectors
+        if self.is_binary:
             sign, lighter = self._lighter()
-            losses = mass * jax.nn.softplus(sign * scores[:, 0]) - lighter * sign * scores[:, 0]
+            losses = mass * jax.nn.softplus(sign * scores) - lighter * sign * scores
             return jnp.sum(jnp.where(jnp.all(self.occurs), losses, 0.0))
         # The shift changes no loss, so that it needs no derivative.
         possible = jnp.where(self.occurs[None], scores, -0.5 * float(jnp.finfo(scores.dtype).max))
         gap = lax.stop_gradient(jnp.max(possible, axis=1, keepdims=True)) - possible
         return jnp.sum(mass * jnp.log(jnp.sum(jnp.exp(-gap), axis=1)) + jnp.sum(r * gap, axis=1))
+
+    def _chance(self, scores: Float[Array, "n *classes"]) -> Float[Array, "n *classes"]:
+        """Of two classes the probability of the lighter one, (n,); else of each, and a class without data has none."""
+        if self.is_binary:
+            sign, _ = self._lighter()
+            return jax.nn.sigmoid(sign * scores)
+        return jax.nn.softmax(jnp.where(self.occurs[None], scores, -jnp.inf), axis=1)
+
+    def _residual(self, chance: Float[Array, "n *classes"]) -> Float[Array, "n *classes"]:
+        """The derivative of the mean loss by each score."""
+        if self.is_binary:
+            sign, lighter = self._lighter()
+            return jnp.where(jnp.all(self.occurs), sign * (self.mass * chance - lighter), 0.0)
+        return self.mass[:, None] * chance - self.fraction
+
+    def _variance(self, chance: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Of the class of a row, of two; none where one of them does not occur."""
+        return jnp.where(jnp.all(self.occurs), chance * (1 - chance), 0.0)
 
     def _lighter(self) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """Of two classes the one that a row is less of: the sign of its log odds, and the fraction of it.
@@ -149,10 +173,6 @@ class Problem(NamedTuple):
         """
         first, second = self.fraction.T
         return jnp.where(first > second, 1.0, -1.0).astype(first.dtype), jnp.where(first > second, second, first)
-
-    def _log_posterior(self, scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
-        """Log probabilities of more than two classes; one without data is impossible."""
-        return jax.nn.log_softmax(jnp.where(self.occurs[None], scores, -jnp.inf), axis=-1)
 
 
 class Frame(NamedTuple):

@@ -60,11 +60,13 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     else:
         generative, oracle = Model("Bernoulli NB", jg.BernoulliNB()), bernoulli
     discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
-    tasks = [Task(model, data, splits, m) for model in (generative, discriminative) for m in (8, splits.most)]
+    tasks = [Task(model, data, splits, m, m) for model in (generative, discriminative) for m in (8, splits.most)]
     programs = Programs()
     assert programs.prepare(tasks, lambda: None) > 0
+    smaller = None
     for task in tasks:
-        outcome = programs.run(task).outcome
+        timed = programs.run(task, smaller if task.m > 8 else None)
+        smaller, outcome = timed.classifiers, timed.outcome
         predict = oracle if task.model is generative else logistic
         for i, order in enumerate(splits.orders):
             test, sample = np.split(order, [splits.held_out])
@@ -78,7 +80,7 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
 
 def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     data = table("discrete", classes=4)  # which no other test traces
-    task = Task(Model("Bernoulli NB", jg.BernoulliNB()), data, Splits.of(len(data.x), 7, seed=1), 8)
+    task = Task(Model("Bernoulli NB", jg.BernoulliNB()), data, Splits.of(len(data.x), 7, seed=1), 8, 8)
     programs = Programs()
 
     def fail(_):
@@ -90,6 +92,13 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
             programs.prepare([task], lambda: None)
     programs.prepare([task], lambda: None)
     assert programs.run(task).outcome.wrong.shape == (7, task.splits.held_out)
+
+
+def test_sizes_share_programs_in_pairs_and_small_ones_those_of_256_rows_and_more():
+    assert curves.padded_sizes([10, 100, 300, 400, 500]) == [
+        (10, 300), (100, 300), (300, 300), (400, 500), (500, 500)
+    ]  # fmt: skip
+    assert curves.padded_sizes([10, 20, 30]) == [(10, 30), (20, 30), (30, 30)]
 
 
 def test_splits_are_nested_samples_and_never_test_what_they_train_on():
