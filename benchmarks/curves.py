@@ -21,8 +21,9 @@ from rich.table import Table as Grid
 import jaxgen as jg
 from benchmarks import loop
 from benchmarks.curve_pictures import draw_overview, draw_table
+from benchmarks.programs import Programs
 from benchmarks.records import describe, save_json, wide_console
-from benchmarks.splits import Model, Programs, Splits, Task
+from benchmarks.splits import Model, Splits, Task
 from benchmarks.timing import environment
 from benchmarks.uncertainty import half_width, p_value, standard_error
 from benchmarks.verdict import SIGNIFICANT, crossing, of_tables, winner
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-    from benchmarks.splits import Timed
+    from benchmarks.programs import Timed
     from benchmarks.tables import Table
 
 SEED = 0

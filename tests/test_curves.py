@@ -13,7 +13,8 @@ from sklearn.naive_bayes import BernoulliNB
 import jaxgen as jg
 from benchmarks import __main__ as command
 from benchmarks import csv_files, curves, tables, uncertainty, verdict
-from benchmarks.splits import Model, Programs, Splits, Task
+from benchmarks.programs import Programs
+from benchmarks.splits import Model, Splits, Task
 
 RNG = np.random.default_rng(0)
 
@@ -21,7 +22,7 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Compiled as the tests are, and few splits in several chunks, which the cores share."""
-    monkeypatch.setattr("benchmarks.splits._QUICK", None)
+    monkeypatch.setattr("benchmarks.programs._QUICK", None)
     monkeypatch.setattr("benchmarks.splits._CHUNK", 5)
 
 
