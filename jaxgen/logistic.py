@@ -18,11 +18,12 @@ from jax import lax
 from jax.tree_util import Partial
 
 from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum
+from jaxgen.frame import Frame
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.separation import escapes, separating_loss
-from jaxgen.softmax import Frame, Problem, as_fractions
+from jaxgen.softmax import Problem, as_fractions
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from jaxgen import arguments, inputs, judging
+from jaxgen import arguments, inputs, judging, measures
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -41,7 +41,7 @@ def accuracy(y: HardY, predicted: HardY, *, sample_weight: Weight = None) -> Flo
         >>> float(jg.metrics.accuracy(y, predicted))
         0.75
     """
-    return judging.judge_labels(judging.accuracy, y, predicted, inputs.ANY_CLASSES, sample_weight)
+    return judging.judge_labels(measures.accuracy, y, predicted, inputs.ANY_CLASSES, sample_weight)
 
 
 def confusion_matrix(
@@ -67,7 +67,7 @@ def confusion_matrix(
         >>> jg.metrics.confusion_matrix(np.array([0, 1, 1, 2]), np.array([0, 1, 2, 2])).tolist()
         [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
     """
-    return judging.judge_labels(judging.confusion, y, predicted, num_classes, sample_weight)
+    return judging.judge_labels(measures.confusion, y, predicted, num_classes, sample_weight)
 
 
 def precision(
@@ -149,7 +149,7 @@ def log_loss(y: AnyY, log_posterior: Float[AnyArray, "n classes"], *, sample_wei
         >>> print(f"{jg.metrics.log_loss(jnp.array([0, 1]), jnp.log(jnp.array([[0.5, 0.5], [0.2, 0.8]]))):.4f}")
         0.4581
     """
-    return judging.judge_scores(judging.log_loss, judging.POSTERIOR, y, log_posterior, sample_weight)
+    return judging.judge_scores(measures.log_loss, judging.POSTERIOR, y, log_posterior, sample_weight)
 
 
 def brier_score(
@@ -166,7 +166,7 @@ def brier_score(
         >>> print(f"{jg.metrics.brier_score(jnp.array([0, 1]), jnp.log(p)):.3f}")  # (0.25 + 0.04) / 2
         0.145
     """
-    return judging.judge_scores(judging.brier, judging.POSTERIOR, y, log_posterior, sample_weight)
+    return judging.judge_scores(measures.brier, judging.POSTERIOR, y, log_posterior, sample_weight)
 
 
 class Reliability(NamedTuple):
@@ -212,7 +212,7 @@ def reliability(
         [nan, nan, 0.5, 1.0]
     """
     edges = _inner_edges(num_bins)
-    diagram = judging.judge_scores(judging.reliability, judging.POSTERIOR, y, log_posterior, sample_weight, edges)
+    diagram = judging.judge_scores(measures.reliability, judging.POSTERIOR, y, log_posterior, sample_weight, edges)
     return Reliability(*diagram)
 
 
@@ -231,7 +231,7 @@ def expected_calibration_error(
         0.1333
     """
     edges = _inner_edges(num_bins)
-    return judging.judge_scores(judging.calibration_error, judging.POSTERIOR, y, log_posterior, sample_weight, edges)
+    return judging.judge_scores(measures.calibration_error, judging.POSTERIOR, y, log_posterior, sample_weight, edges)
 
 
 def roc_auc(y: AnyY, score: Real[AnyArray, "n *classes"], *, sample_weight: Weight = None) -> Float[Array, ""]:
@@ -258,7 +258,7 @@ def roc_auc(y: AnyY, score: Real[AnyArray, "n *classes"], *, sample_weight: Weig
         >>> print(jg.metrics.roc_auc(jnp.array([0, 0, 1, 1]), jnp.array([0.1, 0.4, 0.35, 0.8])))
         0.75
     """
-    return judging.judge_scores(judging.area, judging.SCORE, y, score, sample_weight)
+    return judging.judge_scores(measures.area, judging.SCORE, y, score, sample_weight)
 
 
 _AVERAGES = (None, "macro", "micro", "weighted")
@@ -269,8 +269,8 @@ def _f_measure(
 ) -> Float[Array, "*classes"]:
     if average not in _AVERAGES:
         raise ValueError(f"average must be one of {_AVERAGES}; found {average!r}. None gives every class.")
-    measures = judging.judge_labels(judging.f_measures, y, predicted, num_classes, sample_weight, alpha)
-    return measures[_AVERAGES.index(average)]
+    each = judging.judge_labels(measures.f_measures, y, predicted, num_classes, sample_weight, alpha)
+    return each[_AVERAGES.index(average)]
 
 
 def _inner_edges(num_bins: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, culprits, domains, inputs, judging, metrics, platform, threads
+from jaxgen import arguments, culprits, domains, inputs, measures, metrics, platform, threads
 from jaxgen.classify import log_posterior
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
@@ -247,7 +247,7 @@ def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | N
         labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
     absent = (labels.row_weight == 0)[:, None]
     posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
-    return judging.accuracy(labels, _found(posterior)), judging.log_loss(labels, posterior)
+    return measures.accuracy(labels, _found(posterior)), measures.log_loss(labels, posterior)
 
 
 def _found(posterior: Float[Array, "n classes"]) -> Int[Array, " n"]:
