@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
 from jaxgen import logistic, separation
+from jaxgen.frame import Frame
 
 
 def overlapping(n=60, d=3, classes=3, seed=0):
@@ -216,6 +217,27 @@ def test_bad_weights_and_values_under_a_trace_give_nan():
     fit = jax.jit(lambda x, weight: jg.fit(jg.LogisticRegression(), x, y, sample_weight=weight))
     for spoilt, weight in ((x, np.where(first, -1.0, 1.0)), (np.where(first[:, None], np.nan, x), np.ones(len(y)))):
         assert all(np.isnan(leaf).all() for leaf in fit(spoilt, weight))
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (0, 1, 2, 3), (0, 3)])
+def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen):
+    rng = np.random.default_rng(7)
+    x = jnp.asarray(rng.normal(size=(30, 3)))
+    fraction = np.zeros((30, 1 + max(seen)))
+    fraction[:, seen] = (
+        rng.dirichlet(np.ones(len(seen)), size=30) / 30
+    )  # class 2 of four has no data where it is unseen
+    fraction, decay = jnp.asarray(fraction), jnp.asarray(0.1)
+    problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
+    table, step = rng.normal(size=(2, *problem.decay.shape))
+    line = lambda t: problem.loss(jnp.asarray(table + t * step))  # noqa: E731
+    value, slope, bend = problem.along(table, step)(jnp.asarray(0.3))
+    np.testing.assert_allclose(problem.gradient(table), jax.grad(problem.loss)(table), rtol=1e-9, atol=1e-12)
+    hessian = jax.hessian(problem.loss)(table).reshape(table.size, table.size)
+    np.testing.assert_allclose(problem.curvature()(table), hessian, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
+    np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
+    np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
