@@ -29,8 +29,12 @@ _REMEDIES = {
 }
 # The largest float that JAX holds in any mode.
 _LARGEST = float(np.finfo(np.float32).max)
-# How what was found becomes one number, and what to do with several.
-_ONE_NUMBER = "Convert strings, fractions and long integers with float(); for several at once"
+# What is said of what is no number, and of what is no table either, where that may be.
+_NO_NUMBER = (
+    "{} must be one real number, 0 or more; found {}. Convert strings, fractions and long integers with float(); for "
+    "several at once, jax.vmap over it."
+)
+_NO_TABLE = "{} must be one real number or an array of them, 0 or more; found {}. Convert it with np.asarray(…, float)."
 
 
 def as_array(name: str, value: Any) -> AnyArray:
@@ -77,7 +81,7 @@ def check_number(name: str, value: Any) -> Any:
     numbers = _real(known)
     if numbers is None or numbers.ndim:
         found = repr(value) if numbers is None else f"shape {numbers.shape}"
-        raise TypeError(f"{name} must be one real number, 0 or more; found {found}. {_ONE_NUMBER}, jax.vmap over it.")
+        raise TypeError(_NO_NUMBER.format(name, found))
     number = numbers.astype(np.float64)
     check_nonnegative(name, number, "")
     return value if is_traced(value) else np.float64(number)
@@ -149,10 +153,7 @@ def check_hyperparameters(estimator: Any) -> None:
             )
         numbers = _real(value)
         if numbers is None or (numbers.ndim and not several):
-            raise TypeError(
-                f"{name} must be one real number{' or an array of them' if table else ''}, 0 or more; found {value!r}. "
-                f"{_ONE_NUMBER}, jax.vmap over the estimator."
-            )
+            raise TypeError((_NO_TABLE if table else _NO_NUMBER).format(name, repr(value)))
         check_nonnegative(name, numbers, "", most)
 
 

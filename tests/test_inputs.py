@@ -83,6 +83,11 @@ BAD_FITS = {
     "long double for a ridge": (jg.LDA(ridge=np.longdouble(1)), X, Y, {}, TypeError, r"one real number.*longdouble"),
     "integer of more than 64 bits": (
         jg.LogisticRegression(l2=10**20), X, Y, {}, TypeError, r"l2 must be one real number.*found 10{20}"),
+    "list for a table": (
+        jg.BernoulliNB(alpha=[1.0, 2.0]), BITS, Y, {}, TypeError,
+        r"alpha must be one real number or an array.*found \[1.0, 2.0\]. Convert it with np.asarray\(…, float\)"),
+    "words for a table": (
+        jg.MultinomialNB(alpha=np.array(["1", "2"])), X, Y, {}, TypeError, r"an array.*with np.asarray\(…, float\)"),
     "array of ridges": (jg.LDA(ridge=np.ones(2)), X, Y, {}, TypeError, r"ridge must be one real.*vmap"),
     "negative prior_alpha": (jg.LDA(prior_alpha=-1.0), X, Y, {}, ValueError, r"GDA.prior_alpha"),
     "negative ridge": (jg.LDA(ridge=-1.0), X, Y, {}, ValueError, r"GDA.ridge must be finite and 0 or more"),
