@@ -78,7 +78,7 @@ def check_number(name: str, value: Any) -> Any:
     known = primal(value)
     if is_traced(known) and np.ndim(known) == 0:
         return value
-    numbers = _real(known)
+    numbers = real(known)
     if numbers is None or numbers.ndim:
         found = repr(value) if numbers is None else f"shape {numbers.shape}"
         raise TypeError(_NO_NUMBER.format(name, found))
@@ -87,7 +87,7 @@ def check_number(name: str, value: Any) -> Any:
     return value if is_traced(value) else np.float64(number)
 
 
-def _real(value: Any) -> np.ndarray | None:
+def real(value: Any) -> np.ndarray | None:
     """What JAX takes for real numbers; None for strings that float() reads, fractions, long doubles and the like."""
     try:
         return np.asarray(as_array("", value))
@@ -151,7 +151,7 @@ def check_hyperparameters(estimator: Any) -> None:
                 f"{name} must be in the byte order of this machine; found {value.dtype}. Give "
                 "table.astype(table.dtype.newbyteorder('='))."
             )
-        numbers = _real(value)
+        numbers = real(value)
         if numbers is None or (numbers.ndim and not several):
             raise TypeError((_NO_TABLE if table else _NO_NUMBER).format(name, repr(value)))
         check_nonnegative(name, numbers, "", most)

@@ -99,16 +99,13 @@ def deal(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """The fold of each row, of folds as `cross_validate` takes them; a number deals each class out in turn."""
     if isinstance(folds, str) and folds == "leave-one-out":
         return np.arange(len(y))
-    if isinstance(folds, (int, np.integer)):
+    fold = arguments.real(folds)
+    if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
         folds = arguments.check_integer("folds", folds, least=2, most=len(y))
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
         return fold
-    try:
-        fold = np.asarray(arguments.as_array("folds", folds))
-    except (TypeError, ValueError):
-        fold = np.zeros(())
-    if fold.ndim != 1:
+    if fold is None or fold.ndim != 1:
         kind = ValueError if isinstance(folds, str) else TypeError
         raise kind(
             "folds must be a number of folds, the fold of each row, 0 … F − 1, or 'leave-one-out'; found "

@@ -170,7 +170,10 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
     [
         ({"folds": 1}, ValueError, "folds must be at least 2; found 1"),
         ({"folds": 121}, ValueError, "found 121"),
-        ({"folds": 2.0}, TypeError, "folds must be a number of folds.*found 2.0"),
+        ({"folds": 2.0}, TypeError, r"folds must be a Python integer, static under jit; found 2.0\.$"),
+        ({"folds": np.array(2)}, TypeError, r"folds must be a Python integer, static under jit; found array\(2\)\.$"),
+        ({"folds": np.bool_(True)}, TypeError, "folds must be a Python integer, static under jit; found .*True.{0,2}$"),
+        ({"folds": 10**20}, ValueError, "folds must be at most 120; found 10{20}"),
         ({"folds": "loo"}, ValueError, "or 'leave-one-out'; found 'loo'"),
         ({"folds": None}, TypeError, "folds must be a number of folds.*found None"),
         ({"folds": KFold(3)}, TypeError, r"the fold of each row.*found KFold\(n_splits=3.*fold\[test\] = f"),
