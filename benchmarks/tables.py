@@ -80,7 +80,7 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
     are left out. None of that looks at the target.
 
     Raises:
-        InputError: if the target is not one of classes, there are too few rows, no feature varies, or one is infinite.
+        InputError: if the target is not one of classes, there are too few rows, no feature is left, or one is infinite.
     """
     known, remarks = target.notna(), list(remarks)
     if not known.all():
@@ -112,7 +112,7 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
     frame = frame.loc[:, varies].drop(columns=names)
     numbers = [column for column in numbers if varies[column]]
     if frame.shape[1] == 0:
-        raise InputError(f"{name}: no feature has two values")
+        raise InputError(f"{name}: no feature is left: {' '.join(remarks) or 'the target is the only column.'}")
     if kind is None:
         kind = "continuous" if len(numbers) == frame.shape[1] else "discrete"
         if kind == "discrete" and numbers:
