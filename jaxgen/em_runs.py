@@ -77,8 +77,9 @@ def train(
     rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
     estimator.check_features(rows.shape[1])
     given = run.start if isinstance(run.start, Classifier) else None
-    if num_classes is None and given is not None:
-        num_classes = given.class_shape[0]
+    if given is not None:
+        check_classifier(given, "start")
+        num_classes = given.class_shape[0] if num_classes is None else num_classes
     weight = arguments.check_number("unlabelled_weight", unlabelled_weight)
     data, all_have_labels = partly_labelled(rows, y, num_classes, sample_weight, weight, complete=complete)
     if run.key is not None:
@@ -160,7 +161,6 @@ def _check_scores(start: Classifier[Any], rows: Any, data: em.Data) -> None:
 def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
     """The name of the start: one of `_STARTS`, "classifier", or "labels" where they are complete."""
     if isinstance(start, Classifier):
-        check_classifier(start)
         found, wanted = (*start.class_shape, start.num_features), (data.labelled.shape[1], data.x.shape[1])
         if found != wanted:
             raise ValueError(f"start must have {wanted[0]} classes and {wanted[1]} features; found {found}.")

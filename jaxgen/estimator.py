@@ -23,6 +23,7 @@ from jaxgen import arguments, chunks, culprits, inputs, platform
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
 from jaxgen.missing import PartialRows
+from jaxgen.preparing import check_classifier
 from jaxgen.programs import estimate_program, merge_program, statistics_program
 from jaxgen.pytree import pytree
 from jaxgen.sparse import SparseRows
@@ -208,6 +209,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         self._check_missing(observed, given)
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)
         if given is not None:
+            check_classifier(given, "given")
             wanted = (labels.num_classes, rows.shape[1])
             if (found := (*given.class_shape, given.num_features)) != wanted:
                 raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")

@@ -85,12 +85,12 @@ class Scorer(Protocol):
         ...
 
 
-def check_classifier(c: Any) -> None:
+def check_classifier(c: Any, name: str = "c") -> None:
     """Raise for what are no arrays, or do not fit each other, and for a stack of classifiers, which only vmap takes."""
-    check_arrays("c", c)
+    check_arrays(name, c)
     if len(c.class_shape) != 1:
         raise ValueError(
-            f"c must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
+            f"{name} must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
             "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
         )
     check_shapes(c)

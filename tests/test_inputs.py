@@ -208,6 +208,23 @@ def test_a_classifier_of_lists_is_told_to_hold_arrays(c, place):
             jg.to_linear(c)
 
 
+@pytest.mark.parametrize(
+    ("name", "fit"),
+    [
+        ("start", lambda c: jg.fit_em(jg.LDA(), X, start=c)),
+        ("given", lambda c: jg.LDA().statistics(X, Y, observed=X > 3, given=c)),
+    ],
+    ids=["start", "given"],
+)
+def test_a_classifier_to_begin_with_is_called_by_the_name_of_its_argument(name, fit):
+    lists = jg.Classifier([0.0, 0.0], jg.Gaussian(X[:2], np.eye(2)[None]))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=rf"^{name} must hold arrays; found list as {name}\.log_prior"):
+        fit(lists)
+    stack = jax.tree.map(lambda leaf: np.stack([leaf] * 2), lists._replace(log_prior=np.zeros(2)))
+    with pytest.raises(ValueError, match=rf"^{name} must be one classifier.*found \(2, 2\)"):
+        fit(stack)
+
+
 def _of(num_classes, density):
     return jg.Classifier(jnp.zeros(num_classes), density)
 
