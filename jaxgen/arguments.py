@@ -83,7 +83,7 @@ def check_number(name: str, value: Any) -> Any:
         found = repr(value) if numbers is None else f"shape {numbers.shape}"
         raise TypeError(_NO_NUMBER.format(name, found))
     number = numbers.astype(np.float64)
-    check_nonnegative(name, number, "")
+    check_range(name, number, "")
     return value if is_traced(value) else np.float64(number)
 
 
@@ -154,20 +154,20 @@ def check_hyperparameters(estimator: Any) -> None:
         numbers = real(value)
         if numbers is None or (numbers.ndim and not several):
             raise TypeError((_NO_TABLE if table else _NO_NUMBER).format(name, repr(value)))
-        check_nonnegative(name, numbers, "", most)
+        check_range(name, numbers, "", most=most)
 
 
-def check_nonnegative(name: str, values: np.ndarray, remedy: str, most: float = math.inf) -> None:
-    """Raise for the first entry that is not finite, 0 or more, at most so much, and what JAX can hold."""
+def check_range(name: str, values: np.ndarray, remedy: str, *, least: float = 0, most: float = math.inf) -> None:
+    """Raise for the first entry that is not finite, from `least`, 0 or −∞, to `most`, and what JAX can hold."""
     held, largest = np.dtype(jax.dtypes.canonicalize_dtype(values.dtype)), math.inf
     if held != values.dtype:  # without x64 mode JAX wraps long integers or refuses them, and large floats are infinite
         largest = np.iinfo(held).max if held.kind in "iu" else np.finfo(held).max
-    bad = ~((values >= 0) & (values <= min(most, largest)) & (values < math.inf))
+    bad = ~((values >= max(least, -largest)) & (values <= min(most, largest)) & (abs(values) < math.inf))
     if bad.any():
         where = tuple(int(i) for i in np.argwhere(bad)[0])
-        expected = "finite and 0 or more" if most == math.inf else f"from 0 to {most:g}"
-        if largest < values[where] < math.inf:
-            expected += f", and at most {largest!s} as {held}"
+        expected = "finite" if least < 0 else "finite and 0 or more" if most == math.inf else f"from 0 to {most:g}"
+        if least <= values[where] and largest < abs(values[where]) < math.inf:
+            expected += f", and {'within ±' if least < 0 else 'at most '}{largest!s} as {held}"
             remedy = "Give it as a float." if held.kind in "iu" else "Give a smaller one, or compute in float64."
         place = f" at {position(where)}" if where else ""
         raise ValueError(f"{name} must be {expected}; found {values[where]}{place}. {remedy}".strip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,7 @@ class NormalInverseWishart:
             if is_traced(array):
                 continue
             array = np.asarray(array)
-            if not np.isfinite(array).all():
-                raise ValueError(f"{name} must be finite; found {array}.")
+            arguments.check_range(name, array, "", least=-math.inf)
             if name.endswith("scale") and array.ndim == 2:
                 symmetric = array.shape[0] == array.shape[1] and np.allclose(array, array.T)
                 if not symmetric or np.linalg.eigvalsh(array)[0] <= 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.arguments import as_array, as_numbers, check_integer, check_nonnegative
+from jaxgen.arguments import as_array, as_numbers, check_integer, check_range
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
@@ -99,7 +99,7 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     if weight.shape != (n,):
         raise ValueError(f"sample_weight must have shape ({n},), one weight a row of x; found {weight.shape}.")
     if not is_traced(numbers := primal(weight)):
-        check_nonnegative("sample_weight", np.asarray(numbers), "A row that should not count has weight 0.")
+        check_range("sample_weight", np.asarray(numbers), "A row that should not count has weight 0.")
     return weight
 
 
@@ -161,5 +161,5 @@ def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> Sof
     responsibilities, known_weight = primal((y, weight))
     if not is_traced(responsibilities, known_weight):
         present = responsibilities if weight is None else np.asarray(responsibilities)[np.asarray(known_weight) > 0]
-        check_nonnegative("y (responsibilities)", np.asarray(present), "Each is a share of a row in a class.")
+        check_range("y (responsibilities)", np.asarray(present), "Each is a share of a row in a class.")
     return SoftLabels(y, weight)

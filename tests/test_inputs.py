@@ -406,6 +406,10 @@ for estimator, weight in (
     (jg.BernoulliNB(alpha=np.int64(2**32)), None),
     (jg.BernoulliNB(alpha=np.array([1, 2**32])), None),
     (jg.BernoulliNB(alpha=1e300), None),
+    (jg.BernoulliNB(alpha=-1e300), None),
+    (jg.LDA(prior=jg.NormalInverseWishart(scale=2**40)), None),
+    (jg.LDA(prior=jg.NormalInverseWishart(mean=np.array([0, -(2**40)]))), None),
+    (jg.LDA(prior=jg.NormalInverseWishart(mean_weight=1e300)), None),
     (jg.GaussianNB(), np.full(3, 1e308)),
 ):
     try:
@@ -419,6 +423,7 @@ except ValueError as error:
 print(float(jg.fit(jg.BernoulliNB(alpha=float(2**40)), x, y).density.log_present.max()))
 """
     whole, large = "and at most 2147483647 as int32; found", "and at most 3.4028235e+38 as float32; found"
+    prior, within = "NormalInverseWishart", "must be finite, and within ±"
     *found, last = run_script(script)
     for message, expected in zip(
         found,
@@ -427,6 +432,10 @@ print(float(jg.fit(jg.BernoulliNB(alpha=float(2**40)), x, y).density.log_present
             f"BernoulliNB.alpha must be finite and 0 or more, {whole} 4294967296. Give it as a float.",
             f"BernoulliNB.alpha must be finite and 0 or more, {whole} 4294967296 at index 1. Give it as a float.",
             f"BernoulliNB.alpha must be finite and 0 or more, {large} 1e+300. Give a smaller one, or",
+            "BernoulliNB.alpha must be finite and 0 or more; found -1e+300.",
+            f"{prior}.scale {within}2147483647 as int32; found 1099511627776. Give it as a float.",
+            f"{prior}.mean {within}2147483647 as int32; found -1099511627776 at index 1. Give it as a float.",
+            f"{prior}.mean_weight {within}3.4028235e+38 as float32; found 1e+300. Give a smaller one, or",
             f"sample_weight must be finite and 0 or more, {large} 1e+308 at index 0. Give a smaller one, or",
             f"l2 must be finite and 0 or more, {large} 1e+300. Give a smaller one, or",
         ),
