@@ -29,7 +29,7 @@ class Domain:
 
     `shows` says that statistics and scores of a value outside are not finite, so that only then the values need a look;
     `adds`, that what is made of a sum of values is the sum of what is made of them; `convex`, that what lies between
-    two values inside is inside.
+    two values inside is inside. `groups` are the domains of some features each, where they are not of one domain.
     """
 
     contains: Callable[[Any], Any]
@@ -38,6 +38,7 @@ class Domain:
     shows: bool = False
     adds: bool = True
     convex: bool = False
+    groups: tuple[tuple[Domain, tuple[int, ...]], ...] = ()
 
     def holds(self, values: np.ndarray) -> bool:
         """Whether all of them are inside."""

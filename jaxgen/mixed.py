@@ -181,12 +181,18 @@ def _places(columns: tuple[Columns, ...]) -> np.ndarray:
 @cache
 def domain_of(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Domain:
     """Each column's own; the same object for the same groups, as programs are kept by it."""
-    order, groups = _places(columns), list(zip(domains, columns, strict=True))
+    groups = tuple(
+        (inner, tuple(group[j] for j in part))
+        for domain, group in zip(domains, columns, strict=True)
+        for inner, part in domain.groups or ((domain, range(len(group))),)
+    )
+    order = _places(tuple(group for _, group in groups))
 
     def contains(x: Any) -> Any:
         tests = [domain.contains(x[..., _indices(group)]) for domain, group in groups]
         return (np if isinstance(x, np.ndarray) else jnp).concatenate(tests, axis=-1)[..., order]
 
     expected = "; ".join(f"{domain.expected} in columns {', '.join(map(str, group))}" for domain, group in groups)
-    remedies = dict.fromkeys(domain.remedy for domain in domains if domain.remedy)
-    return Domain(contains, expected, " ".join(remedies), shows=all(domain.shows for domain in domains), adds=False)
+    remedies = dict.fromkeys(domain.remedy for domain, _ in groups if domain.remedy)
+    shows = all(domain.shows for domain in domains)
+    return Domain(contains, expected, " ".join(remedies), shows=shows, adds=False, groups=groups)

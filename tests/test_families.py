@@ -148,6 +148,21 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
             "x must hold 0 or 1 in columns 0; finite counts, 0 or more in columns 1, 2, 3, 4; found",
         ),
         (
+            lambda: jg.fit(
+                jg.MixedNB(
+                    (
+                        (jg.MixedNB(((jg.PoissonNB(), (1, 2)), (jg.BernoulliNB(), (0,)))), (4, 0, 2)),
+                        (jg.GaussianNB(), (3, 1)),
+                    )
+                ),
+                -np.ones((4, 5)),
+                np.arange(4) % 2,
+            ),
+            ValueError,
+            "x must hold finite counts, 0 or more in columns 0, 2; 0 or 1 in columns 4; finite numbers in columns 3, 1;"
+            " found -1.0 at row 0, column 0",
+        ),
+        (
             lambda: jg.fit(jg.MixedNB(((jg.QDA(ridge=0.0), (0, 1)),)), np.ones((4, 2)), np.array([0, 0, 1, 1])),
             ValueError,
             "columns 0, 1: .*singular",
