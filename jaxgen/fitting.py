@@ -116,10 +116,13 @@ def fit(
 
 
 def check_estimator(estimator: Any) -> None:
-    """Raise for what is no estimator of jaxgen's: the class of one, or an estimator of another library."""
+    """Raise for what is no estimator: the class of one, or one whose fit has other arguments than jaxgen's own."""
     ours = isinstance(estimator, GenerativeEstimator)
     if isinstance(estimator, type) or not (ours or _is_discriminative(estimator)):
-        raise TypeError(f"estimator must be one of jaxgen's, such as jaxgen.LDA(); found {estimator!r}.")
+        raise TypeError(
+            "estimator must be one of jaxgen's, such as jaxgen.LDA(), or have a fit(x, y, *, num_classes, "
+            f"sample_weight) as they have; found {estimator!r}."
+        )
 
 
 def _is_discriminative(estimator: Any) -> bool:
