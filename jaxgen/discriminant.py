@@ -57,7 +57,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
         Σ_k ← ((1 − λ) S_k + λ S) / ((1 − λ) N_k + λ N),    Σ_k ← (1 − γ) Σ_k + γ tr(Σ_k)/d · I
 
-    before the ridge. A form that has nothing to move, such as a shared one by λ, stays as it is.
+    before the ridge. A form that has nothing to move, such as a shared one by λ, stays as it is. Where features of a
+    full covariance are missing, every step of EM does so, also to what was filled in (README, limits).
 
     Attributes:
         covariance: "full", "diagonal" (independent features) or "spherical" (one variance for all features).

@@ -76,9 +76,10 @@ def train_em(
         Σ_labelled w_i log p(x_i, y_i) + unlabelled_weight · Σ_others w_i log p(x_i)
 
     is what each step of EM raises (Dempster, Laird & Rubin 1977; for text Nigam, McCallum, Thrun & Mitchell 2000), with
-    hyperparameters at maximum likelihood (alpha, ridge and priors 0); with others it raises the posterior that they
-    stand for, and the evidence may fall a little near the end. Without any label this is a mixture model. Gradients
-    go through the maximum by the implicit function theorem, not through the steps: to use them, let it converge.
+    hyperparameters at maximum likelihood (alpha, ridge and priors 0); with priors it raises the posterior that they
+    stand for, and with a ridge, pooling or shrinkage, which stand for none, the evidence may fall a little near the
+    end. Without any label this is a mixture model. Gradients go through the maximum by the implicit function theorem,
+    not through the steps: to use them, let it converge.
 
     Args:
         estimator: of any family with a density.
