@@ -99,6 +99,14 @@ class Counts:
         """The counts in which every row weighs so many times as much."""
         return jax.tree.map(lambda total: total.scaled(factor), self, is_leaf=lambda node: isinstance(node, Total))
 
+    def unit(self) -> Counts:
+        """The weight of all classes, and the sum of each feature over them."""
+        return jax.tree.map(
+            lambda total: total.filled(total.unit(axis=None if total is self.class_weight else 0)),
+            self,
+            is_leaf=lambda node: isinstance(node, Total),
+        )
+
     def _combine(self, operation: Callable[[Total, Total], Total], other: Counts) -> Counts:
         return jax.tree.map(operation, self, other, is_leaf=lambda node: isinstance(node, Total))
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from jaxgen.classifier import Classifier
     from jaxgen.estimator import GenerativeEstimator
 
-# Vectors that GMRES keeps before it begins anew.
-_BASIS = 30
+# Vectors that GMRES keeps before it begins anew, and how often it may.
+_BASIS, _MOST_RESTARTS = 30, 20
 
 
 class Data(NamedTuple):
@@ -171,11 +171,16 @@ def _derivative(primals: tuple[Any, Data, Any], tangents: tuple[Any, Data, Any])
 
 
 def _root(estimator: GenerativeEstimator[Any, Any], data: Data, statistics: Any) -> Any:
-    def change(statistics: Any) -> Any:
-        after, _ = expect(estimator, estimator.estimate(statistics), data)
-        return jax.tree.map(jnp.subtract, after, statistics)
+    # In units of its own each number counts alike in the norms of the solver, whatever those of the data.
+    unit = lax.stop_gradient(statistics.unit())
+    start = lax.stop_gradient(jax.tree.map(jnp.divide, statistics, unit))
 
-    return lax.custom_root(change, lax.stop_gradient(statistics), lambda _, found: found, _solve)
+    def change(measured: Any) -> Any:
+        before = jax.tree.map(jnp.multiply, measured, unit)
+        after, _ = expect(estimator, estimator.estimate(before), data)
+        return jax.tree.map(lambda after, before, unit: (after - before) / unit, after, before, unit)
+
+    return jax.tree.map(jnp.multiply, lax.custom_root(change, start, lambda _, found: found, _solve), unit)
 
 
 def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
@@ -185,10 +190,26 @@ def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
     def of_flat(v: Array) -> Array:
         return ravel_pytree(linear(unravel(v)))[0]
 
-    tolerance = 8 * float(jnp.finfo(flat.dtype).eps)
-
     def solve(matvec: Callable[[Array], Array], b: Array) -> Array:
-        return gmres(matvec, b, tol=tolerance, restart=min(_BASIS, b.size), maxiter=20)[0]
+        enough = 8 * float(jnp.finfo(b.dtype).eps) * jnp.linalg.norm(b)
+
+        def restart(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+            x, left, _, restarts = state
+            following = x + gmres(matvec, left, tol=0.0, restart=min(_BASIS, b.size), maxiter=1)[0]
+            rest = b - matvec(following)
+            nearer = jnp.linalg.norm(rest) < jnp.linalg.norm(left)
+            x, left = (jnp.where(nearer, new, old) for new, old in ((following, x), (rest, left)))
+            return x, left, nearer, restarts + 1
+
+        def unfinished(state: tuple[Array, Array, Array, Array]) -> Array:
+            _, left, nearer, restarts = state
+            return nearer & (jnp.linalg.norm(left) > enough) & (restarts < _MOST_RESTARTS)
+
+        # Beyond what rounding allows GMRES breaks down: then what it had is the answer, if it had something.
+        begin = (jnp.zeros_like(b), b, jnp.linalg.norm(b) >= 0, jnp.zeros_like(enough, jnp.int32))
+        x, left, *_ = lax.while_loop(unfinished, restart, varying_alike(*begin))
+        found = (jnp.linalg.norm(left) < jnp.linalg.norm(b)) | jnp.all(b == 0)
+        return jnp.where(found, x, jnp.nan)
 
     return unravel(lax.custom_linear_solve(of_flat, flat, solve, solve))
 

@@ -62,6 +62,11 @@ class MixedStatistics:
         parts = tuple(part.scale(factor) for part in self.parts)
         return MixedStatistics(self.class_weight.scaled(factor), parts, self.columns)
 
+    def unit(self) -> MixedStatistics:
+        """Those of the parts."""
+        weight = self.class_weight.filled(self.class_weight.unit())
+        return MixedStatistics(weight, tuple(part.unit() for part in self.parts), self.columns)
+
 
 @pytree
 @dataclass(frozen=True)

@@ -106,6 +106,19 @@ class Moments:
         mean = _where(remains, self.mean, Total.of(first))
         return Moments(class_weight, mean, factor * self.scatter + second, feature_weight)
 
+    def unit(self) -> Moments:
+        """The weight of all classes, and of each feature the deviation within them; 1 where there is none."""
+        weight = self.class_weight.unit()
+        deviation = jnp.sqrt(jnp.sum(diagonal(self.scatter), axis=0) / weight)
+        deviation = jnp.where(deviation > 0, deviation, 1.0)
+        square = deviation**2 if self.scatter.ndim == 2 else deviation[:, None] * deviation[None]
+        return Moments(
+            self.class_weight.filled(weight),
+            self.mean.filled(deviation),
+            jnp.broadcast_to(weight * square, self.scatter.shape),
+            self.feature_weight and self.feature_weight.filled(weight),
+        )
+
     def _weights(self, operation: Callable[[Total, Total], Total], other: Moments) -> tuple[Total, Total | None]:
         mine, theirs = ((each.class_weight, each.feature_weight) for each in (self, other))
         return jax.tree.map(operation, mine, theirs, is_leaf=lambda node: isinstance(node, Total))

@@ -40,6 +40,10 @@ class Statistics(Protocol):
         """The statistics in which every row weighs `factor` times as much."""
         ...
 
+    def unit(self) -> Self:
+        """What each number is measured in: positive numbers, which follow the units of the data as it does."""
+        ...
+
 
 S = TypeVar("S", bound=Statistics)
 

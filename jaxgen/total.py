@@ -55,6 +55,15 @@ class Total:
         """The same sums in another shape."""
         return Total(self.high.reshape(shape), self.low.reshape(shape))
 
+    def filled(self, value: Array) -> Total:
+        """A number, or one of each column, in place of every limb."""
+        return jax.tree.map(lambda limb: jnp.broadcast_to(value, limb.shape).astype(limb.dtype), self)
+
+    def unit(self, axis: int | tuple[int, ...] | None = None) -> Float[Array, "..."]:
+        """The sum of all sums, or of those of a column; 1 where it is 0."""
+        total = jnp.sum(jnp.abs(self.value), axis=axis)
+        return jnp.where(total > 0, total, 1.0)
+
     def merge(self, other: Total) -> Total:
         """The sum of two totals."""
         high = self.high + other.high

@@ -11,6 +11,7 @@ import scipy.sparse
 from jax.experimental.sparse import BCOO
 from jax.test_util import check_grads
 from registry import CASES, K, each
+from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
@@ -282,6 +283,37 @@ def test_whole_numbers_need_no_promotion():
     counts = np.random.default_rng(0).poisson(4.0, (30, 2))
     options = {"num_classes": 2, "key": jax.random.key(0), "start": "random"}
     close(jg.fit_em(jg.PoissonNB(), counts, **options), jg.fit_em(jg.PoissonNB(), counts.astype(float), **options))
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), pytest.param(jg.GaussianNB(), marks=pytest.mark.thorough)])
+def test_derivatives_do_not_depend_on_the_units_of_the_features(estimator):
+    x, y = load_wine(return_X_y=True)
+    x = x[:, [0, 7, 10, 12]]  # of which the deviations are 0.8, 0.1, 0.2 and 314
+    some = np.where(np.arange(len(y)) % 5 == 0, y, -1)
+
+    def moved(unit, dtype):
+        z = (x / unit).astype(dtype)
+        start = jg.fit(estimator, z, y)
+
+        def mean(weight):
+            c = jg.fit_em(estimator, z, some, start=start, unlabelled_weight=weight, tolerance=1e-8)
+            return c.density.mean
+
+        return np.asarray(jax.jit(jax.jacfwd(mean))(jnp.asarray(0.5))) * unit
+
+    exact = moved(x.std(axis=0), np.float64)
+    for unit in (np.ones(4), np.array([1e3, 1e-3, 1.0, 1e-2])):
+        np.testing.assert_allclose(moved(unit, np.float64), exact, rtol=1e-6)
+        np.testing.assert_allclose(moved(unit, np.float32), exact, rtol=2e-3)
+
+
+def test_units_follow_those_of_the_data():
+    y = np.arange(40) % 2
+    x = np.random.default_rng(3).integers(0, 9, size=(40, 3)).astype(float)
+    mixed = jg.MixedNB(((jg.LDA(), (0, 2)), (jg.PoissonNB(), (1,))))
+    for estimator in (jg.GaussianNB(), jg.PoissonNB(), mixed):
+        one, other = (estimator.statistics(z, y) for z in (x, x * np.array([8.0, 4.0, 0.5])))
+        chex.assert_trees_all_close(*(jax.tree.map(jnp.divide, s, s.unit()) for s in (one, other)), rtol=1e-12)
 
 
 @pytest.mark.thorough
