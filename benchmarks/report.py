@@ -128,8 +128,9 @@ def _curves(record: dict[str, Any]) -> str:
         f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for "
         f"{by_loop['splits']} splits a point: {by_loop['seconds'] / seconds:.1f} times as long, or "
         f"{by_loop['seconds'] / (seconds + record['compile_seconds']):.1f} with the compiling. It predicts another "
-        f"class for {by_loop['disagreement']:.1%} of the rows, for it stops early: run to the optimum on "
-        f"{optimum['splits']} splits, its logistic regression does so for {optimum['disagreement']:.2%}."
+        f"class for {by_loop['disagreement']:.1%} of the rows, and its mean error differs by {by_loop['largest']:+.3f} "
+        f"at one point, for it stops early: run to the optimum on {optimum['splits']} splits, its logistic regression "
+        f"predicts another for {optimum['disagreement']:.2%} and differs by {optimum['largest']:+.3f} at the most."
     )
     return _table(header, rows) + "\n\n" + caption
 
