@@ -42,7 +42,8 @@ SIZES = 10
 # Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
 # 1,300 s.
 LOOPED = 20
-_FEWEST_PADDED = 256
+# Rows of small samples, which are padded to one size whatever their table.
+_SMALL = 128
 # Splits that are fitted to the optimum as well, which scikit-learn's defaults stop short of.
 CONVERGED = 5
 # Rows that the loop may predict differently, for both stop short of the optimum.
@@ -87,12 +88,12 @@ def sample_sizes(table: Table, most: int) -> list[int]:
 
 
 def padded_sizes(sizes: list[int]) -> list[tuple[int, int]]:
-    """Each size, and what it is padded to: every second one from the largest down, so that two sizes share a program.
+    """Each size, and what it is padded to: a small one to that of all small ones, and others to every second of them.
 
-    A program for samples of fewer than 256 rows would take longer to compile than it saves.
+    So two large sizes share a program; one for less than 256 rows would take longer to compile than it saves.
     """
-    steps = sorted(size for size in sizes[::-2] if size >= _FEWEST_PADDED)
-    return [(m, next((step for step in steps if step >= m), sizes[-1])) for m in sizes]
+    steps = [_SMALL, *sorted(size for size in sizes[::-2] if size >= 2 * _SMALL), max(sizes[-1], _SMALL)]
+    return [(m, next(step for step in steps if step >= m)) for m in sizes]
 
 
 def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False) -> None:

@@ -106,7 +106,7 @@ class Task:
         table: of the rows.
         splits: of them.
         m: rows of the sample.
-        padded: rows that it is filled up to where it is a large one; tasks of one size share a program.
+        padded: rows that it is filled up to; tasks of one size share a program.
     """
 
     model: Model
@@ -119,12 +119,13 @@ class Task:
         """The splits in chunks of one size; the last one begins again with the first."""
         count = len(self.splits.orders)
         most = max(1, min(_CHUNK, _SCORED // (len(self.table.x) * self.table.num_classes)))
+        most = most - most % 10 or most  # which has divisors, for the parts
         size = min(count, most) if jax.default_backend() == "cpu" else count
         return [np.arange(first, first + size) % count for first in range(0, count, size)]
 
     def parts(self, chunk: np.ndarray) -> list[np.ndarray]:
         """A chunk in equal parts whose rows are gathered at a time."""
-        most = max(1, _GATHERED // (self._sample * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
+        most = max(1, _GATHERED // (self.padded * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
         return np.split(chunk, len(chunk) // _divisor(len(chunk), most))
 
     def nowhere(self) -> jg.LinearClassifier:
@@ -136,7 +137,7 @@ class Task:
     def fit(self, part: np.ndarray, start: jg.LinearClassifier) -> Call:
         """How the classifiers of a part are made; `start` is that of all splits."""
         x, first = self.table.x, self.splits.held_out
-        rows, weight = _pad(self.splits.orders[part, first : first + self.m], self._sample)
+        rows, weight = _pad(self.splits.orders[part, first : first + self.m], self.padded)
         is_real = np.arange(self._columns) < x.shape[1]
         x = np.pad(x, [(0, 0), (0, self._columns - x.shape[1])])
         begin = jax.tree.map(lambda leaf: leaf[part], start)
@@ -162,12 +163,7 @@ class Task:
         """Tasks of one key share all compiled programs."""
         leaves, tree = jax.tree.flatten(self.model.estimator)
         shape = self.table.x.shape, self.table.num_classes, len(self.splits.orders), self.splits.held_out
-        return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self._sample
-
-    @property
-    def _sample(self) -> int:
-        """Rows that a sample is padded to."""
-        return 128 if self.m <= 128 else self.padded
+        return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self.padded
 
     @property
     def _columns(self) -> int:

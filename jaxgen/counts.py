@@ -101,10 +101,12 @@ class Counts:
 
     def unit(self) -> Counts:
         """The weight of all classes, and the sum of each feature over them."""
-        return jax.tree.map(
-            lambda total: total.filled(total.unit(axis=None if total is self.class_weight else 0)),
+        weight, sums = self.class_weight.unit(), self.feature_sum.unit(axis=0)
+        return dataclasses.replace(
             self,
-            is_leaf=lambda node: isinstance(node, Total),
+            class_weight=self.class_weight.filled(weight),
+            feature_sum=self.feature_sum.filled(sums),
+            feature_weight=None if self.feature_weight is None else self.feature_weight.filled(weight),
         )
 
     def _combine(self, operation: Callable[[Total, Total], Total], other: Counts) -> Counts:

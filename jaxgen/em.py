@@ -8,6 +8,7 @@ The E-step is `log_joint` and `statistics`, the M-step `estimate`; here is their
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -171,8 +172,10 @@ def _derivative(primals: tuple[Any, Data, Any], tangents: tuple[Any, Data, Any])
 
 
 def _root(estimator: GenerativeEstimator[Any, Any], data: Data, statistics: Any) -> Any:
-    # In units of its own each number counts alike in the norms of the solver, whatever those of the data.
-    unit = lax.stop_gradient(statistics.unit())
+    # In units of its own each number counts alike in the norms of the solver, whatever those of the data. Powers of two
+    # round nothing: the statistics remain what they are.
+    unit = jax.tree.map(lambda unit: jnp.ldexp(jnp.ones_like(unit), jnp.frexp(unit)[1]), statistics.unit())
+    unit = lax.stop_gradient(unit)
     start = lax.stop_gradient(jax.tree.map(jnp.divide, statistics, unit))
 
     def change(measured: Any) -> Any:
@@ -191,11 +194,17 @@ def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
         return ravel_pytree(linear(unravel(v)))[0]
 
     def solve(matvec: Callable[[Array], Array], b: Array) -> Array:
-        enough = 8 * float(jnp.finfo(b.dtype).eps) * jnp.linalg.norm(b)
+        size = jnp.max(jnp.abs(b))
+        size = jnp.where(size == 0, 1.0, size)
+        b = b / size
+        eps, whole = float(jnp.finfo(b.dtype).eps), jnp.linalg.norm(b)
+        enough = 8 * eps * whole
 
         def restart(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
             x, left, _, restarts = state
-            following = x + gmres(matvec, left, tol=0.0, restart=min(_BASIS, b.size), maxiter=1)[0]
+            length = jnp.linalg.norm(left)  # a vector shorter than eps is none to GMRES
+            step, _ = gmres(matvec, left / length, tol=0.0, restart=min(_BASIS, b.size), maxiter=1)
+            following = x + length * step
             rest = b - matvec(following)
             nearer = jnp.linalg.norm(rest) < jnp.linalg.norm(left)
             x, left = (jnp.where(nearer, new, old) for new, old in ((following, x), (rest, left)))
@@ -205,11 +214,10 @@ def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
             _, left, nearer, restarts = state
             return nearer & (jnp.linalg.norm(left) > enough) & (restarts < _MOST_RESTARTS)
 
-        # Beyond what rounding allows GMRES breaks down: then what it had is the answer, if it had something.
-        begin = (jnp.zeros_like(b), b, jnp.linalg.norm(b) >= 0, jnp.zeros_like(enough, jnp.int32))
+        # Beyond what rounding allows GMRES breaks down: then what it had is the answer, if it had half of the digits.
+        begin = (jnp.zeros_like(b), b, whole >= 0, jnp.zeros_like(whole, jnp.int32))
         x, left, *_ = lax.while_loop(unfinished, restart, varying_alike(*begin))
-        found = (jnp.linalg.norm(left) < jnp.linalg.norm(b)) | jnp.all(b == 0)
-        return jnp.where(found, x, jnp.nan)
+        return jnp.where(jnp.linalg.norm(left) <= math.sqrt(eps) * whole, x, jnp.nan) * size
 
     return unravel(lax.custom_linear_solve(of_flat, flat, solve, solve))
 

@@ -107,16 +107,18 @@ class Moments:
         return Moments(class_weight, mean, factor * self.scatter + second, feature_weight)
 
     def unit(self) -> Moments:
-        """The weight of all classes, and of each feature the deviation within them; 1 where there is none."""
+        """The weight of all classes, and of each feature the deviation within them; the size of a constant one."""
         weight = self.class_weight.unit()
         deviation = jnp.sqrt(jnp.sum(diagonal(self.scatter), axis=0) / weight)
+        size = jnp.max(jnp.abs(self.mean.value), axis=0)
+        deviation = jnp.where(deviation <= 4 * jnp.finfo(size.dtype).eps * size, size, deviation)
         deviation = jnp.where(deviation > 0, deviation, 1.0)
         square = deviation**2 if self.scatter.ndim == 2 else deviation[:, None] * deviation[None]
         return Moments(
             self.class_weight.filled(weight),
             self.mean.filled(deviation),
             jnp.broadcast_to(weight * square, self.scatter.shape),
-            self.feature_weight and self.feature_weight.filled(weight),
+            None if self.feature_weight is None else self.feature_weight.filled(weight),
         )
 
     def _weights(self, operation: Callable[[Total, Total], Total], other: Moments) -> tuple[Total, Total | None]:

@@ -142,7 +142,7 @@ class Problem(NamedTuple):
             losses = mass * jax.nn.softplus(sign * scores) - lighter * sign * scores
             return jnp.sum(jnp.where(jnp.all(self.occurs), losses, 0.0))
         # The shift changes no loss, so that it needs no derivative.
-        possible = jnp.where(self.occurs[None], scores, -0.5 * float(jnp.finfo(scores.dtype).max))
+        possible = self._possible(scores)
         gap = lax.stop_gradient(jnp.max(possible, axis=1, keepdims=True)) - possible
         return jnp.sum(mass * jnp.log(jnp.sum(jnp.exp(-gap), axis=1)) + jnp.sum(r * gap, axis=1))
 
@@ -151,7 +151,11 @@ class Problem(NamedTuple):
         if self.is_binary:
             sign, _ = self._lighter()
             return jax.nn.sigmoid(sign * scores)
-        return jax.nn.softmax(jnp.where(self.occurs[None], scores, -jnp.inf), axis=1)
+        return jax.nn.softmax(self._possible(scores), axis=1)
+
+    def _possible(self, scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
+        """The scores, of a class without data so low that it is impossible; and finite, should no class have any."""
+        return jnp.where(self.occurs[None], scores, -0.5 * float(jnp.finfo(scores.dtype).max))
 
     def _residual(self, chance: Float[Array, "n *classes"]) -> Float[Array, "n *classes"]:
         """The derivative of the mean loss by each score."""

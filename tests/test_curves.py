@@ -61,7 +61,7 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     else:
         generative, oracle = Model("Bernoulli NB", jg.BernoulliNB()), bernoulli
     discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
-    tasks = [Task(model, data, splits, m, m) for model in (generative, discriminative) for m in (8, splits.most)]
+    tasks = [Task(model, data, splits, m, 128) for model in (generative, discriminative) for m in (8, splits.most)]
     programs = Programs()
     assert programs.prepare(tasks, lambda: None) > 0
     smaller = None
@@ -81,7 +81,7 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
 
 def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     data = table("discrete", classes=4)  # which no other test traces
-    task = Task(Model("Bernoulli NB", jg.BernoulliNB()), data, Splits.of(len(data.x), 7, seed=1), 8, 8)
+    task = Task(Model("Bernoulli NB", jg.BernoulliNB()), data, Splits.of(len(data.x), 7, seed=1), 8, 128)
     programs = Programs()
 
     def fail(_):
@@ -95,11 +95,10 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     assert programs.run(task).outcome.wrong.shape == (7, task.splits.held_out)
 
 
-def test_sizes_share_programs_in_pairs_and_small_ones_those_of_256_rows_and_more():
-    assert curves.padded_sizes([10, 100, 300, 400, 500]) == [
-        (10, 300), (100, 300), (300, 300), (400, 500), (500, 500)
-    ]  # fmt: skip
-    assert curves.padded_sizes([10, 20, 30]) == [(10, 30), (20, 30), (30, 30)]
+def test_small_sizes_share_a_program_and_others_do_in_pairs():
+    assert dict(curves.padded_sizes([100, 150, 300, 400, 500])) == {100: 128, 150: 300, 300: 300, 400: 500, 500: 500}
+    assert dict(curves.padded_sizes([10, 20, 30])) == {10: 128, 20: 128, 30: 128}
+    assert dict(curves.padded_sizes([90, 150, 200])) == {90: 128, 150: 200, 200: 200}
 
 
 def test_splits_are_nested_samples_and_never_test_what_they_train_on():

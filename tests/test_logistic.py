@@ -219,14 +219,12 @@ def test_bad_weights_and_values_under_a_trace_give_nan():
         assert all(np.isnan(leaf).all() for leaf in fit(spoilt, weight))
 
 
-@pytest.mark.parametrize("seen", [(0, 1), (0, 1, 2, 3), (0, 3)])
+@pytest.mark.parametrize("seen", [(0,), (0, 1), (0, 1, 2, 3), (0, 3)])  # of four classes two may have no data
 def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen):
     rng = np.random.default_rng(7)
     x = jnp.asarray(rng.normal(size=(30, 3)))
     fraction = np.zeros((30, 1 + max(seen)))
-    fraction[:, seen] = (
-        rng.dirichlet(np.ones(len(seen)), size=30) / 30
-    )  # class 2 of four has no data where it is unseen
+    fraction[1:, seen] = rng.dirichlet(np.ones(len(seen)), size=29) / 29
     fraction, decay = jnp.asarray(fraction), jnp.asarray(0.1)
     problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
     table, step = rng.normal(size=(2, *problem.decay.shape))
@@ -238,6 +236,16 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen):
     np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
     np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
     np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_without_any_weight_a_traced_fit_knows_nothing_and_is_finite_but_for_classes_without_data(classes):
+    x, y = overlapping(classes=classes)
+    fit = jax.jit(lambda w: jg.train(jg.LogisticRegression(), x, y, num_classes=classes, sample_weight=w))
+    c, report = fit(np.zeros(len(y)))
+    assert np.all(c.weights == 0)
+    assert np.all(np.isneginf(c.bias))
+    assert report.converged
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -285,26 +285,54 @@ def test_whole_numbers_need_no_promotion():
     close(jg.fit_em(jg.PoissonNB(), counts, **options), jg.fit_em(jg.PoissonNB(), counts.astype(float), **options))
 
 
+def by_unlabelled_weight(estimator, x, y, unit, dtype, *, size=1.0, tolerance=1e-8):
+    """How the means of a fit to a fifth of the labels move, in the units of x."""
+    z, some = (x / unit).astype(dtype), np.where(np.arange(len(y)) % 5 == 0, y, -1)
+    start = jg.fit(estimator, z, y)
+
+    def mean(weight):
+        c = jg.fit_em(estimator, z, some, start=start, unlabelled_weight=weight, tolerance=tolerance)
+        return size * c.density.mean
+
+    forward = np.asarray(jax.jit(jax.jacfwd(mean))(jnp.asarray(0.5)))
+    if dtype == np.float32:
+        backward = np.asarray(jax.jit(jax.grad(lambda weight: mean(weight)[0, 0]))(jnp.asarray(0.5)))
+        np.testing.assert_allclose(backward, forward[0, 0], rtol=1e-3)
+    return forward * unit / size
+
+
 @pytest.mark.parametrize("estimator", [jg.LDA(), pytest.param(jg.GaussianNB(), marks=pytest.mark.thorough)])
-def test_derivatives_do_not_depend_on_the_units_of_the_features(estimator):
+def test_derivatives_do_not_depend_on_units(estimator):
     x, y = load_wine(return_X_y=True)
     x = x[:, [0, 7, 10, 12]]  # of which the deviations are 0.8, 0.1, 0.2 and 314
-    some = np.where(np.arange(len(y)) % 5 == 0, y, -1)
+    exact = by_unlabelled_weight(estimator, x, y, x.std(axis=0), np.float64)
+    double = by_unlabelled_weight(estimator, x, y, np.array([1e3, 1e-3, 1.0, 1e-2]), np.float64)
+    np.testing.assert_allclose(double, exact, rtol=1e-6)
+    single = by_unlabelled_weight(estimator, x, y, np.ones(4), np.float32, size=1e-12)
+    np.testing.assert_allclose(single, exact, rtol=2e-3)
 
-    def moved(unit, dtype):
-        z = (x / unit).astype(dtype)
-        start = jg.fit(estimator, z, y)
 
-        def mean(weight):
-            c = jg.fit_em(estimator, z, some, start=start, unlabelled_weight=weight, tolerance=1e-8)
-            return c.density.mean
+@pytest.mark.thorough
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()])
+def test_derivatives_beside_a_constant_whose_deviation_is_its_rounding(estimator):
+    x, y = load_wine(return_X_y=True)
+    x = x[:, [0, 7, 10, 12]]
+    exact = by_unlabelled_weight(estimator, x, y, np.ones(4), np.float64, tolerance=1e-11)
+    beside = np.append(x, np.full((len(y), 1), 0.1), axis=1)
+    beside = by_unlabelled_weight(estimator, beside, y, np.ones(5), np.float64, tolerance=1e-11)
+    np.testing.assert_allclose(beside[:, :4], exact, rtol=1e-4)
 
-        return np.asarray(jax.jit(jax.jacfwd(mean))(jnp.asarray(0.5))) * unit
 
-    exact = moved(x.std(axis=0), np.float64)
-    for unit in (np.ones(4), np.array([1e3, 1e-3, 1.0, 1e-2])):
-        np.testing.assert_allclose(moved(unit, np.float64), exact, rtol=1e-6)
-        np.testing.assert_allclose(moved(unit, np.float32), exact, rtol=2e-3)
+def test_a_derivative_changes_no_value():
+    x, y = load_wine(return_X_y=True)
+    x, some = (1e4 + x[:, [0, 12]]).astype(np.float32), np.where(np.arange(len(y)) % 5 == 0, y, -1)
+    start = jg.fit(jg.GaussianNB(), x, y)
+
+    def mean(weight):
+        return jg.fit_em(jg.GaussianNB(), x, some, start=start, unlabelled_weight=weight).density.mean
+
+    value, _ = jax.jvp(mean, (jnp.asarray(0.5),), (jnp.asarray(1.0),))
+    np.testing.assert_array_equal(value, mean(jnp.asarray(0.5)))
 
 
 def test_units_follow_those_of_the_data():
