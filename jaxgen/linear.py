@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains
+from jaxgen import arguments, domains
 from jaxgen.classifier import Classifier
 from jaxgen.preparing import check_classifier
 from jaxgen.projections import Projection
@@ -94,6 +94,29 @@ class ProjectedClassifier(NamedTuple):
 
 def _as_they_are(x: Any) -> Any:
     return x
+
+
+def check_start(start: Any, num_features: int, num_classes: int) -> None:
+    """Raise for a start that is no linear classifier of such features and classes."""
+    if not isinstance(start, LinearClassifier):
+        raise TypeError(
+            f"start must be a LinearClassifier, such as to_linear(fit(LDA(), x, y)); found {type(start).__name__}."
+        )
+    arguments.check_arrays("start", start)
+    shapes = jnp.shape(start.weights), jnp.shape(start.bias)
+    if shapes != ((num_features, num_classes), (num_classes,)):
+        raise ValueError(
+            f"start must have weights of shape {(num_features, num_classes)} and a bias of shape {(num_classes,)}, as "
+            f"x and y have features and classes; found {shapes[0]} and {shapes[1]}."
+        )
+    if is_traced(start):
+        return
+    # A class that a generative fit has not seen has a bias of −∞.
+    if not np.isfinite(start.weights).all() or not np.all(np.asarray(start.bias) < np.inf):
+        raise ValueError(
+            "start must have finite weights, and biases below infinity; found some that are not. Leave it out to start "
+            "from zero."
+        )
 
 
 def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:

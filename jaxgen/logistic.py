@@ -9,7 +9,7 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ from jax.tree_util import Partial
 
 from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum
 from jaxgen.frame import Frame
-from jaxgen.linear import LinearClassifier
+from jaxgen.linear import LinearClassifier, check_start
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.separation import escapes, separating_loss
@@ -187,29 +187,6 @@ def train(
         if not np.isfinite(report.gradient_norm):
             culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
     return classifier, report
-
-
-def check_start(start: Any, num_features: int, num_classes: int) -> None:
-    """Raise for a start that is no linear classifier of such features and classes."""
-    if not isinstance(start, LinearClassifier):
-        raise TypeError(
-            f"start must be a LinearClassifier, such as to_linear(fit(LDA(), x, y)); found {type(start).__name__}."
-        )
-    arguments.check_arrays("start", start)
-    shapes = jnp.shape(start.weights), jnp.shape(start.bias)
-    if shapes != ((num_features, num_classes), (num_classes,)):
-        raise ValueError(
-            f"start must have weights of shape {(num_features, num_classes)} and a bias of shape {(num_classes,)}, as "
-            f"x and y have features and classes; found {shapes[0]} and {shapes[1]}."
-        )
-    if is_traced(start):
-        return
-    # A class that a generative fit has not seen has a bias of −∞.
-    if not np.isfinite(start.weights).all() or not np.all(np.asarray(start.bias) < np.inf):
-        raise ValueError(
-            "start must have finite weights, and biases below infinity; found some that are not. Leave it out to start "
-            "from zero."
-        )
 
 
 @partial(jax.jit, static_argnames="may_escape")

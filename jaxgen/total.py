@@ -59,7 +59,7 @@ class Total:
         """A number, or one of each column, in place of every limb."""
         return jax.tree.map(lambda limb: jnp.broadcast_to(value, limb.shape).astype(limb.dtype), self)
 
-    def unit(self, axis: int | tuple[int, ...] | None = None) -> Float[Array, "..."]:
+    def unit(self, axis: int | None = None) -> Float[Array, "..."]:
         """The sum of all sums, or of those of a column; 1 where it is 0."""
         total = jnp.sum(jnp.abs(self.value), axis=axis)
         return jnp.where(total > 0, total, 1.0)

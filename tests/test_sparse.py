@@ -15,7 +15,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_sums, platform, scoring, threads
+from jaxgen import class_parts, platform, scoring, threads
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -40,9 +40,9 @@ def in_pieces_of():
 def each_way(request, monkeypatch):
     """Rows are read where they lie, as few cells allow; or put side by side class by class, as others need."""
     if request.param:
-        monkeypatch.setattr(class_sums, "_FEW_CELLS", 0)
-        monkeypatch.setattr(class_sums, "_MOST_CELLS", 0)
-        monkeypatch.setattr(class_sums, "_FEW_ENTRIES", 0)
+        monkeypatch.setattr(class_parts, "_FEW_CELLS", 0)
+        monkeypatch.setattr(class_parts, "_MOST_CELLS", 0)
+        monkeypatch.setattr(class_parts, "_FEW_ENTRIES", 0)
 
 
 def unsorted_coo(x):
