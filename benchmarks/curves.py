@@ -87,13 +87,19 @@ def sample_sizes(table: Table, most: int) -> list[int]:
     return sorted({round(m) for m in np.geomspace(least, most, SIZES)})
 
 
-def padded_sizes(sizes: list[int]) -> list[tuple[int, int]]:
-    """Each size, and what it is padded to: a small one to that of all small ones, and others to every second of them.
+def paddings(samples: list[list[int]]) -> list[int]:
+    """What the samples of tables are padded to, by the sizes of each table's: the more share a program the better.
 
-    So two large sizes share a program; one for less than 256 rows would take longer to compile than it saves.
+    Small ones are padded to one size, and others to every second of their table; what is padded to less than twice as
+    much by another table's does without its own. A program for less than 256 rows would take longer to compile than it
+    saves.
     """
-    steps = [_SMALL, *sorted(size for size in sizes[::-2] if size >= 2 * _SMALL), max(sizes[-1], _SMALL)]
-    return [(m, next(step for step in steps if step >= m)) for m in sizes]
+    wanted = {sizes[-1] for sizes in samples} | {m for sizes in samples for m in sizes[::-2] if m >= 2 * _SMALL}
+    kept: list[int] = []
+    for size in sorted(wanted - set(range(_SMALL + 1)), reverse=True):
+        if not kept or kept[-1] >= 2 * size:
+            kept.append(size)
+    return [_SMALL, *reversed(kept)]
 
 
 def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False) -> None:
@@ -112,11 +118,13 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     programs = Programs()
     drawn = {table.name: Splits.of(len(table.x), splits, SEED) for table in tables}
     chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
+    sizes = {table.name: sample_sizes(table, drawn[table.name].most) for table in tables}
+    steps = paddings(list(sizes.values()))
     plan = [
-        Task(model, table, drawn[table.name], m, padded)
+        Task(model, table, drawn[table.name], m, padded=next(step for step in steps if step >= m))
         for table in tables
         for model in chosen[table.name]
-        for m, padded in padded_sizes(sample_sizes(table, drawn[table.name].most))
+        for m in sizes[table.name]
     ]
     results: dict[tuple[str, str], dict[int, Timed]] = {}
     with Progress(console=console, transient=True) as progress:

@@ -25,6 +25,8 @@ BINS = 10
 # Splits that are judged at a time, at most, and elements of their scores and of the rows that are gathered at a time:
 # their memory is used again. Of small tables 50 splits at a time take half as long again as 250.
 _CHUNK, _SCORED, _GATHERED = 250, 2**22, 2**20
+# Parameters of logistic regression, of which fewer take as long.
+_FEW = 32
 
 
 @dataclass(frozen=True)
@@ -167,9 +169,8 @@ class Task:
 
     @property
     def _columns(self) -> int:
-        """Features that a sample is padded to: with the bias a round number."""
-        d = self.table.x.shape[1]
-        return min(_padded(d + 1, 16), _padded(d + 1, 24)) - 1
+        """Features that a sample is padded to: with the bias a power of two, and no fewer than take no time."""
+        return _padded(self.table.x.shape[1] + 1, max(8, _FEW // (self.table.num_classes - 1))) - 1
 
 
 def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -95,10 +95,12 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     assert programs.run(task).outcome.wrong.shape == (7, task.splits.held_out)
 
 
-def test_small_sizes_share_a_program_and_others_do_in_pairs():
-    assert dict(curves.padded_sizes([100, 150, 300, 400, 500])) == {100: 128, 150: 300, 300: 300, 400: 500, 500: 500}
-    assert dict(curves.padded_sizes([10, 20, 30])) == {10: 128, 20: 128, 30: 128}
-    assert dict(curves.padded_sizes([90, 150, 200])) == {90: 128, 150: 200, 200: 200}
+def test_samples_of_all_tables_share_a_few_paddings():
+    assert curves.paddings([[10, 20, 30]]) == [128]
+    assert curves.paddings([[90, 150, 200]]) == [128, 200]
+    assert curves.paddings([[100, 170, 300, 520, 900]]) == [128, 300, 900]
+    assert curves.paddings([[20, 60, 190, 300], [100, 170, 300, 520, 900], [40, 180, 800]]) == [128, 300, 900]
+    assert curves.paddings([[100, 170, 300, 520, 900], [600, 1_700, 5_000]]) == [128, 300, 900, 5_000]
 
 
 def test_splits_are_nested_samples_and_never_test_what_they_train_on():
