@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -138,12 +138,12 @@ class Task:
 
     def fit(self, part: np.ndarray, start: jg.LinearClassifier) -> Call:
         """How the classifiers of a part are made; `start` is that of all splits."""
-        x, first = self.table.x, self.splits.held_out
+        first = self.splits.held_out
         rows, weight = _pad(self.splits.orders[part, first : first + self.m], self.padded)
-        is_real = np.arange(self._columns) < x.shape[1]
-        x = np.pad(x, [(0, 0), (0, self._columns - x.shape[1])])
+        is_real = np.arange(self._columns) < self.table.x.shape[1]
         begin = jax.tree.map(lambda leaf: leaf[part], start)
-        arguments = self.model.estimator, begin, x[rows], self.table.y[rows], weight, is_real
+        sample = np.take(self._padded_x, rows, axis=0)  # in a third of the time of [rows]
+        arguments = self.model.estimator, begin, sample, self.table.y[rows], weight, is_real
         return Call(_fit, arguments, self.table.num_classes)
 
     def score(self, chunk: np.ndarray, classifiers: jg.LinearClassifier) -> Call:
@@ -166,6 +166,11 @@ class Task:
         leaves, tree = jax.tree.flatten(self.model.estimator)
         shape = self.table.x.shape, self.table.num_classes, len(self.splits.orders), self.splits.held_out
         return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self.padded
+
+    @cached_property
+    def _padded_x(self) -> np.ndarray:
+        x = self.table.x
+        return np.pad(x, [(0, 0), (0, self._columns - x.shape[1])])
 
     @property
     def _columns(self) -> int:

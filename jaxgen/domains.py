@@ -73,7 +73,7 @@ COUNTS = Domain(
 
 
 def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) -> tuple[Any, Labels, Array]:
-    """The rows with zeros where a row of weight 0 holds what may not be summed; and whether all others are valid.
+    """The rows, of zeros where one of weight 0 holds what may not be summed; and whether all others are valid.
 
     Such a row is dropped from the labels, so that no derivative reaches its weight. What other absent rows hold stays:
     their weight has a derivative. Where nothing can be absent and statistics show a bad value, no look is taken unless
@@ -89,9 +89,10 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
     contained = domain.contains(x)
     absent = labels.row_weight == 0
     # Zero times the square of a value must be zero, which it is not where the square overflows.
-    unsummable = absent[:, None] & ~(contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2))
+    summable = contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2)
+    dropped = absent & ~jnp.all(summable, axis=1)
     valid = jnp.all(contained | absent[:, None])
-    return jnp.where(unsummable, 0.0, x), labels.drop(jnp.any(unsummable, axis=1)), valid
+    return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), valid
 
 
 def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
