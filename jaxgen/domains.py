@@ -86,13 +86,12 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
         return PartialRows(values, x.observed), labels, valid
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
         return x, labels, jnp.all(domain.contains(x)) if look or not domain.shows else jnp.ones((), bool)
-    contained = domain.contains(x)
     absent = labels.row_weight == 0
     # Zero times the square of a value must be zero, which it is not where the square overflows.
-    summable = contained & (jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2)
-    dropped = absent & ~jnp.all(summable, axis=1)
-    valid = jnp.all(contained | absent[:, None])
-    return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), valid
+    summable = jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2
+    usable = jnp.all(domain.contains(x) & (summable | ~absent[:, None]), axis=1)
+    dropped = absent & ~usable
+    return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), jnp.all(usable | absent)
 
 
 def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
