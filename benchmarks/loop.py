@@ -7,7 +7,6 @@ import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgWarning
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import BernoulliNB
@@ -35,10 +34,11 @@ def run(task: Task, count: int, *, l2: float | None, converged: bool = False) ->
         task: of the pair.
         count: splits.
         l2: penalty of logistic regression; None for the generative model.
-        converged: fit logistic regression to its optimum, where scikit-learn's defaults stop short of it.
+        converged: fit logistic regression to its optimum, in float64, where scikit-learn's defaults stop short of it;
+            with its warning, should it not get there.
     """
     options: dict[str, Any] = {"solver": "newton-cholesky", "tol": 1e-8} if converged else {}
-    x, y = task.table.x, task.table.y
+    x, y = task.table.x.astype(np.float64 if converged else task.table.x.dtype), task.table.y
     wrong = []
     began = time.perf_counter()
     for order in task.splits.orders[:count]:
@@ -53,8 +53,8 @@ def _predict(kind: str, l2: float | None, x: np.ndarray, y: np.ndarray, test: np
     if len(np.unique(y)) < 2:  # scikit-learn refuses one class
         return np.full(len(test), y[0])
     with warnings.catch_warnings():
-        for kind_of_warning in (ConvergenceWarning, LinAlgWarning):
-            warnings.simplefilter("ignore", kind_of_warning)
+        if not options:
+            warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", "The number of unique classes")  # small samples of many classes
         return LogisticRegression(C=1 / l2, max_iter=1_000, **options).fit(x, y).predict(test)
 
