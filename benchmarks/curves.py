@@ -90,8 +90,8 @@ def sample_sizes(table: Table, most: int) -> list[int]:
 def paddings(samples: list[list[int]]) -> list[int]:
     """What the samples of tables are padded to, by the sizes of each table's: the more share a program the better.
 
-    Small ones are padded to one size, and others to every second of their table; what is padded to less than twice as
-    much by another table's does without its own. A program for less than 256 rows would take longer to compile than it
+    Small ones are padded to one size, and others to every second of their table. A table does without a size of its own
+    where another's is less than twice as large. A program for less than 256 rows would take longer to compile than it
     saves.
     """
     wanted = {sizes[-1] for sizes in samples} | {m for sizes in samples for m in sizes[::-2] if m >= 2 * _SMALL}

@@ -556,3 +556,15 @@ def test_what_fills_in_is_of_the_same_columns():
         first.statistics(x, y, observed=observed, given=jg.fit(jg.QDA(), x, y))
     with pytest.raises(TypeError, match="given must be a Gaussian classifier; found Poisson"):
         jg.QDA().statistics(x, y, observed=observed, given=jg.fit(jg.PoissonNB(), np.abs(x), y))
+
+
+@pytest.mark.parametrize("scale", [[[2.0]], [[2.0], [3.0]], [[1.0, 2.0, 3.0, 4.0]]], ids=["one", "classes", "features"])
+def test_many_rows_with_missing_features(scale):
+    """Enough for several blocks: of one scale for all, compiled loops once read numbers from elsewhere."""
+    rng, mean = np.random.default_rng(0), np.array([[0.0] * 4, [1.0] * 4])
+    x = rng.normal(size=(20_000, 4)).astype(np.float32)
+    observed = rng.random(x.shape) < 0.6
+    c = jg.Classifier(jnp.log(jnp.array([0.2, 0.8])), jg.DiagonalGaussian(jnp.asarray(mean), jnp.asarray(scale)))
+    terms = stats.norm.logpdf(x[:, None].astype(float), mean, np.broadcast_to(scale, mean.shape))
+    expected = np.sum(terms, axis=2, where=observed[:, None])
+    np.testing.assert_allclose(jg.log_likelihood(c, x, observed=observed), expected, atol=1e-4)
