@@ -88,16 +88,19 @@ def sample_sizes(table: Table, most: int) -> list[int]:
 
 
 def paddings(samples: list[list[int]]) -> list[int]:
-    """What the samples of tables are padded to, by the sizes of each table's: the more share a program the better.
+    """What the samples of all tables are padded to, so that they share programs.
 
     Small ones are padded to one size, and others to every second of their table. A table does without a size of its own
     where another's is less than twice as large. A program for less than 256 rows would take longer to compile than it
     saves.
+
+    Args:
+        samples: the sizes of each table's, in ascending order.
     """
     wanted = {sizes[-1] for sizes in samples} | {m for sizes in samples for m in sizes[::-2] if m >= 2 * _SMALL}
     kept: list[int] = []
-    for size in sorted(wanted - set(range(_SMALL + 1)), reverse=True):
-        if not kept or kept[-1] >= 2 * size:
+    for size in sorted(wanted, reverse=True):
+        if size > _SMALL and (not kept or kept[-1] >= 2 * size):
             kept.append(size)
     return [_SMALL, *reversed(kept)]
 

@@ -38,7 +38,7 @@ def run(task: Task, count: int, *, l2: float | None, converged: bool = False) ->
             with its warning, should it not get there.
     """
     options: dict[str, Any] = {"solver": "newton-cholesky", "tol": 1e-8} if converged else {}
-    x, y = task.table.x.astype(np.float64 if converged else task.table.x.dtype), task.table.y
+    x, y = task.table.x.astype(np.float64) if converged else task.table.x, task.table.y
     wrong = []
     began = time.perf_counter()
     for order in task.splits.orders[:count]:

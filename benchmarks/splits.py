@@ -25,7 +25,7 @@ BINS = 10
 # Splits that are judged at a time, at most, and elements of their scores and of the rows that are gathered at a time:
 # their memory is used again. Of small tables 50 splits at a time take half as long again as 250.
 _CHUNK, _SCORED, _GATHERED = 250, 2**22, 2**20
-# Parameters of logistic regression, of which fewer take as long.
+# Parameters of logistic regression, of each feature one for each class but the first, of which fewer take as long.
 _FEW = 32
 
 

@@ -102,10 +102,11 @@ class DiagonalGaussian(NamedTuple):
             residual = jnp.where(x.observed, (x.values - mean[None]) / scale[None], 0.0)
             return jnp.sum(residual**2, axis=-1)
 
-        # Of one scale for all features no product: XLA for CPUs reads beyond one that is broadcast (jaxlib 0.10.2).
-        one_scale = self.scale.shape[1] == 1
-        count = jnp.sum(x.mask, axis=-1, keepdims=True)
-        log_scale = count * jnp.log(self.scale).T if one_scale else matmul(x.mask, jnp.log(scale).T)
+        if self.scale.shape[1] == 1:
+            # A product with one number, broadcast, gives random ones in a loop over blocks on a CPU (jaxlib 0.10.2).
+            log_scale = jnp.sum(x.mask, axis=-1, keepdims=True) * jnp.log(self.scale).T
+        else:
+            log_scale = matmul(x.mask, jnp.log(scale).T)
         return lax.map(one_class, (self.mean, scale)).T, log_scale
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
