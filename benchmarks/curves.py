@@ -9,27 +9,25 @@ the classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
-from rich import box
 from rich.markup import escape
 from rich.progress import Progress
-from rich.table import Table as Grid
 
 import jaxgen as jg
 from benchmarks import loop
 from benchmarks.curve_pictures import draw_overview, draw_table
+from benchmarks.curve_records import Plan, compare, grid, of_table, sentences
 from benchmarks.programs import Programs
 from benchmarks.records import describe, save_json, wide_console
 from benchmarks.splits import Model, Splits, Task
 from benchmarks.timing import environment
-from benchmarks.uncertainty import half_width, p_value, standard_error
-from benchmarks.verdict import SIGNIFICANT, crossing, of_tables, winner
 from jaxgen.pytree import pytree
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from jax import Array
@@ -46,8 +44,6 @@ LOOPED = 20
 _SMALL = 128
 # Splits that are fitted to the optimum as well, which scikit-learn's defaults stop short of.
 CONVERGED = 5
-# Rows that the loop may predict differently, for both stop short of the optimum.
-MOST_DISAGREEMENT = 0.1
 # Of logistic regression. From the optimum of the smaller sample it ends within 0.0013 of the mean error of 1e-7 on four
 # tables, from zero within 0.004; where scikit-learn stops by default it is up to 0.037 away, with ten rows.
 TOLERANCE = 1e-4
@@ -118,187 +114,92 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     console = wide_console(118)
     for table in tables:
         console.print(table.explain(), highlight=False, markup=False)
+    plans = _plans(tables, splits, l2, pair=pair)
     programs = Programs()
-    drawn = {table.name: Splits.of(len(table.x), splits, SEED) for table in tables}
-    chosen = {table.name: models(table, l2)[: 2 if pair else None] for table in tables}
-    sizes = {table.name: sample_sizes(table, drawn[table.name].most) for table in tables}
-    steps = paddings(list(sizes.values()))
-    plan = [
-        Task(model, table, drawn[table.name], m, padded=next(step for step in steps if step >= m))
-        for table in tables
-        for model in chosen[table.name]
-        for m in sizes[table.name]
-    ]
-    results: dict[tuple[str, str], dict[int, Timed]] = {}
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("compiling", total=None)
-        pairs = [task for task in plan if task.model in chosen[task.table.name][:2]]
-        compile_seconds = programs.prepare(pairs, lambda: progress.advance(bar))
-        others_seconds = programs.prepare(plan, lambda: progress.advance(bar))
-        bar = progress.add_task("fitting", total=len(plan))
-        for task in plan:
-            progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"))
-            of_model = results.setdefault((task.table.name, task.model.name), {})
-            # The samples are nested: the optimum of the one before is near.
-            smaller = list(of_model.values())[-1].classifiers if of_model else None
-            of_model[task.m] = programs.run(task, smaller)
-            progress.advance(bar)
-        bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(plan))
-        checks, exact, looped, solved = [], [], min(LOOPED, splits), min(CONVERGED, splits)
-        for task in plan:
-            which = chosen[task.table.name].index(task.model)
-            if which < 2:
-                wrong = results[task.table.name, task.model.name][task.m].outcome.wrong
-                checks.append((loop.run(task, looped, l2=l2 if which else None), wrong))
-                if which:
-                    exact.append((loop.run(task, solved, l2=l2, converged=True), wrong))
-            progress.advance(bar)
+        seconds = [
+            programs.prepare(tasks, lambda: progress.advance(bar))
+            for tasks in ([task for plan in plans for task in plan.pair], [task for plan in plans for task in plan.all])
+        ]
+        fits = sum(len(plan.all) for plan in plans)
+        bar = progress.add_task("fitting", total=fits)
+
+        def note(task: Task) -> None:
+            progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"), advance=1)
+
+        results = [_fit(plan, programs, note) for plan in plans]
+        bar = progress.add_task("a loop of scikit-learn and NumPy", total=sum(len(plan.pair) for plan in plans))
+        looped, solved = _loops(plans, results, l2, lambda: progress.advance(bar))
     about = environment()
-    records = [summarise(table, chosen[table.name], results, drawn[table.name]) for table in tables]
     record = {
         "environment": about,
         "splits": splits,
         "l2": l2,
         "seed": SEED,
-        "compile_seconds": compile_seconds,
-        "compile_seconds_of_others": others_seconds,
-        "loop": _compare(checks, splits, looped),
-        "optimum": _compare(exact, splits, solved),
-        "tables": records,
+        "compile_seconds": seconds[0],
+        "compile_seconds_of_others": seconds[1],
+        "loop": compare(looped, splits),
+        "optimum": compare(solved, splits),
+        "tables": [of_table(plan, timed) for plan, timed in zip(plans, results, strict=True)],
     }
     save_json(record, out / "curves.json")
-    for each, slug in zip(records, _slugs([table.name for table in tables]), strict=True):
+    for each, slug in zip(record["tables"], _slugs([table.name for table in tables]), strict=True):
         draw_table(each, splits, out / f"curves-{slug}.png")
-    draw_overview(records, splits, out / "curves.png")
-    console.print(_grid(records))
-    console.print(
-        f"“wins” where a t-test, for rows and samples like those of the table, says so at {SIGNIFICANT:.0%}.\n"
-        f"{of_tables(records)}",
-        highlight=False,
-    )
-    seconds = sum(sum(model["seconds"]) for each in records for model in each["models"][:2])
-    fits = 2 * splits * sum(len(each["sizes"]) for each in records)
-    console.print(
-        f"{fits:,} fits and tests of the pairs in {seconds:.1f} s, and {compile_seconds:.1f} s of compiling "
-        f"({others_seconds:.1f} s more for the models beside them); logistic regression with l2 = {l2:g}",
-        highlight=False,
-    )
-    by_loop = record["loop"]
-    console.print(
-        f"A loop of scikit-learn and NumPy, timed on {looped} splits a point, would take "
-        f"{by_loop['seconds']:,.0f} s: {by_loop['seconds'] / (seconds + compile_seconds):.1f} times as long, and "
-        f"{by_loop['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
-        f"{by_loop['disagreement']:.2%} of the rows, its mean error differs by {by_loop['excess']:+.4f}, at one point "
-        f"by {by_loop['largest']:+.3f}: it stops early. Its logistic regression, run to the optimum on {solved} "
-        f"splits, predicts another class for {record['optimum']['disagreement']:.2%}, and its mean error differs by "
-        f"{record['optimum']['largest']:+.3f} at the most.",
-        highlight=False,
-    )
-    if by_loop["disagreement"] > MOST_DISAGREEMENT:
-        console.print("[bold red]That is too much for rounding and early stopping: do not trust these curves.")
+    draw_overview(record["tables"], splits, out / "curves.png")
+    console.print(grid(record["tables"]))
+    for sentence in sentences(record):
+        console.print(sentence, highlight=False)
     console.print(describe(about), highlight=False)
     console.print(f"Written to {out}: curves.json, curves.png and curves-*.png", highlight=False)
 
 
-def _compare(checks: list[tuple[loop.Loop, np.ndarray]], splits: int, looped: int) -> dict[str, float]:
-    """What the loop would take for all splits, and how its predictions differ on those that it went through."""
-    theirs = np.concatenate([by_loop.wrong.ravel() for by_loop, _ in checks])
-    ours = np.concatenate([wrong[: len(by_loop.wrong)].ravel() for by_loop, wrong in checks])
-    return {
-        "splits": looped,
-        "seconds": splits * sum(by_loop.seconds for by_loop, _ in checks),
-        "disagreement": float(np.mean(theirs != ours)),
-        "excess": float(np.mean(theirs) - np.mean(ours)),
-        "largest": max(
-            (float(np.mean(each.wrong) - np.mean(wrong[: len(each.wrong)])) for each, wrong in checks), key=abs
-        ),
-    }
+def _plans(tables: list[Table], splits: int, l2: float, *, pair: bool) -> list[Plan]:
+    """What is fitted on each table, with samples padded to sizes that they share."""
+    drawn = [Splits.of(len(table.x), splits, SEED) for table in tables]
+    sizes = [sample_sizes(table, each.most) for table, each in zip(tables, drawn, strict=True)]
+    steps = paddings(sizes)
+    plans = []
+    for table, orders, growing in zip(tables, drawn, sizes, strict=True):
+        padded = [(m, next(step for step in steps if step >= m)) for m in growing]
+        chosen = models(table, l2)[: 2 if pair else None]
+        plans.append(Plan(table, orders, [[Task(model, table, orders, *m) for m in padded] for model in chosen]))
+    return plans
 
 
-def summarise(
-    table: Table, named: list[Model], results: dict[tuple[str, str], dict[int, Timed]], splits: Splits
-) -> dict[str, Any]:
-    """Means over the splits, the difference of the pair with its significance, and where the curves cross."""
-    sizes, n = list(results[table.name, named[0].name]), len(table.x)
-    record: dict[str, Any] = {
-        "name": table.name,
-        "kind": table.kind,
-        "describe": table.describe(),
-        "classes": table.classes,
-        "remarks": table.remarks,
-        "sizes": sizes,
-        "held_out": splits.held_out,
-        "models": [],
-    }
-    for model in named:
-        timed = results[table.name, model.name]
-        outcomes = [timed[m].outcome for m in sizes]
-        last = outcomes[-1]
-        weight = last.weight.sum(axis=0)
-        confidence, accuracy = (
-            np.divide(np.nansum(each * last.weight, axis=0), weight, out=np.full(len(weight), np.nan), where=weight > 0)
-            for each in (last.confidence, last.accuracy)
-        )
-        record["models"].append(
-            {
-                "name": model.name,
-                "error": [float(o.wrong.mean()) for o in outcomes],
-                "deviation_over_splits": [float(o.wrong.mean(axis=1).std(ddof=1)) for o in outcomes],
-                "half_width": [
-                    half_width(standard_error(o.wrong, splits, m), n) for o, m in zip(outcomes, sizes, strict=True)
-                ],
-                "log_loss": [_finite(o.log_loss.mean()) for o in outcomes],
-                "impossible": [float(np.isinf(o.log_loss).mean()) for o in outcomes],
-                "seconds": [timed[m].seconds for m in sizes],
-                "reliability": {
-                    "confidence": [_finite(v) for v in confidence],
-                    "accuracy": [_finite(v) for v in accuracy],
-                    "share": [float(v) for v in weight / weight.sum()],
-                    "calibration_error": float(np.nansum(weight * abs(accuracy - confidence)) / weight.sum()),
-                },
-            }
-        )
-    pair = [[results[table.name, model.name][m].outcome.wrong for m in sizes] for model in named[:2]]
-    differences = [a.astype(float) - b for a, b in zip(*pair, strict=True)]
-    errors = [standard_error(each, splits, m) for each, m in zip(differences, sizes, strict=True)]
-    means = [float(each.mean()) for each in differences]
-    record["p_value"] = [p_value(mean, error, n) for mean, error in zip(means, errors, strict=True)]
-    record["winner"] = [winner(mean, p) for mean, p in zip(means, record["p_value"], strict=True)]
-    record["crossing"] = crossing(sizes, means)
-    return record
+def _fit(plan: Plan, programs: Programs, note: Callable[[Task], None]) -> list[list[Timed]]:
+    """The outcome of every task of a plan."""
+    results = []
+    for curve in plan.curves:
+        timed: list[Timed] = []
+        for task in curve:
+            note(task)
+            # The samples are nested: the optimum of the one before is near.
+            timed.append(programs.run(task, timed[-1].classifiers if timed else None))
+        results.append(timed)
+    return results
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
+def _loops(
+    plans: list[Plan], results: list[list[list[Timed]]], l2: float, advance: Callable[[], None]
+) -> tuple[list[tuple[loop.Loop, np.ndarray]], list[tuple[loop.Loop, np.ndarray]]]:
+    """Loops of scikit-learn and NumPy over the pair, each beside which rows we misclassify.
+
+    The second are of logistic regression alone, run to its optimum.
+    """
+    looped, solved = [], []
+    for plan, timed in zip(plans, results, strict=True):
+        for penalty, curve, ours in zip((None, l2), plan.curves[:2], timed[:2], strict=True):
+            for task, each in zip(curve, ours, strict=True):
+                wrong, count = each.outcome.wrong, len(task.splits.orders)
+                looped.append((loop.run(task, min(LOOPED, count), l2=penalty), wrong))
+                if penalty is not None:
+                    solved.append((loop.run(task, min(CONVERGED, count), l2=penalty, converged=True), wrong))
+                advance()
+    return looped, solved
 
 
 def _slugs(names: list[str]) -> list[str]:
     """The names as parts of file names, a different one for each."""
     slugs = ["-".join("".join(letter if letter.isalnum() else " " for letter in name).split()) for name in names]
     return [f"{slug}-{i}" if slugs.count(slug) > 1 else slug for i, slug in enumerate(slugs, 1)]
-
-
-def _grid(records: list[dict[str, Any]]) -> Grid:
-    grid = Grid(
-        title="Error of the generative model and of logistic regression",
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-        pad_edge=False,
-    )
-    grid.add_column("table")
-    for header in ("m", "gen.", "disc.", "wins", "m", "gen.", "disc.", "wins", "cross at"):
-        grid.add_column(header, justify="right", no_wrap=True)
-    for each in records:
-        generative, discriminative = (model["error"] for model in each["models"][:2])
-        cells = []
-        for i in (0, -1):
-            won = {"generative": "gen.", "discriminative": "disc.", None: "–"}[each["winner"][i]]
-            cells += [
-                f"{each['sizes'][i]:,}",
-                f"{generative[i]:.3f}",
-                f"{discriminative[i]:.3f}",
-                won,
-            ]
-        grid.add_row(escape(each["name"]), *cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}")
-    return grid
