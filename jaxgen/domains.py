@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
+    from jaxtyping import Bool, Float
 
     from jaxgen.labels import Labels
 
@@ -87,11 +88,20 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
         return x, labels, jnp.all(domain.contains(x)) if look or not domain.shows else jnp.ones((), bool)
     absent = labels.row_weight == 0
-    # Zero times the square of a value must be zero, which it is not where the square overflows.
-    summable = jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2
-    usable = jnp.all(domain.contains(x) & (summable | ~absent[:, None]), axis=1)
+    usable = _usable(x, absent, domain)
     dropped = absent & ~usable
     return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), jnp.all(usable | absent)
+
+
+def unusable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -> Bool[Array, " n"]:
+    """Which absent rows hold what may not be summed, so that not even their weight has a derivative."""
+    return absent & ~_usable(x, absent, domain)
+
+
+def _usable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -> Bool[Array, " n"]:
+    # Zero times the square of a value must be zero, which it is not where the square overflows.
+    summable = jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2
+    return jnp.all(domain.contains(x) & (summable | ~absent[:, None]), axis=1)
 
 
 def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:

@@ -27,28 +27,11 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.classifier import Classifier
+    from jaxgen.em_data import Data
     from jaxgen.estimator import GenerativeEstimator
 
 # Vectors that GMRES keeps before it begins anew, and how often it may.
 _BASIS, _MOST_RESTARTS = 30, 20
-
-
-class Data(NamedTuple):
-    """Rows, of which some have a label.
-
-    Attributes:
-        x: features (n, d), or sparse rows.
-        observed: True for the entries of x that count; None where all do.
-        labelled: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
-        unlabelled: weight of each row without a label, (n,); zero for the others.
-        labels: where every row has one, the labels (n,) and their weights: a row then is of one class.
-    """
-
-    x: Any
-    observed: Bool[Array, "n d"] | None
-    labelled: Float[Array, "n classes"]
-    unlabelled: Float[Array, " n"]
-    labels: tuple[Int[Array, " n"], Float[Array, " n"]] | None = None
 
 
 class EMReport(NamedTuple):

@@ -14,6 +14,7 @@ from jaxgen import arguments, culprits, em, inputs, platform, starts
 from jaxgen.classifier import Classifier
 from jaxgen.classify import log_evidence
 from jaxgen.containers import is_sparse, pad_rows
+from jaxgen.em_data import seen, with_constants, without_unusable
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
 from jaxgen.preparing import check_classifier
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from jax import Array
 
     from jaxgen.em import EMReport
+    from jaxgen.em_data import Data
     from jaxgen.platform import Tuning
 
 _STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
@@ -89,7 +91,7 @@ def train(
         if given is not None:
             estimator.check_given(given.density)
         if not is_traced(data):
-            estimator.check_seen(_seen(data), range(rows.shape[1]))
+            estimator.check_seen(seen(data), range(rows.shape[1]))
     program = partial(
         _program,
         how=how,
@@ -136,7 +138,7 @@ def warn_unless_converged(report: EMReport, *, stacklevel: int) -> None:
         )
 
 
-def _check_scores(start: Classifier[Any], rows: Any, data: em.Data) -> None:
+def _check_scores(start: Classifier[Any], rows: Any, data: Data) -> None:
     """Raise for a classifier to start from that is of another kind of x, or makes a row of it impossible."""
     unlabelled = np.asarray(data.unlabelled) > 0
     try:
@@ -158,7 +160,7 @@ def _check_scores(start: Classifier[Any], rows: Any, data: em.Data) -> None:
         )
 
 
-def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
+def _check_start(start: Any, key: Any, data: Data, *, complete: bool) -> str:
     """The name of the start: one of `_STARTS`, "classifier", or "labels" where they are complete."""
     if isinstance(start, Classifier):
         found, wanted = (*start.class_shape, start.num_features), (data.labelled.shape[1], data.x.shape[1])
@@ -181,7 +183,7 @@ def _check_start(start: Any, key: Any, data: em.Data, *, complete: bool) -> str:
 def _program(
     estimator: GenerativeEstimator[Any, D],
     key: Array | None,
-    data: em.Data,
+    data: Data,
     start: Classifier[D] | None,
     tolerance: Array | float,
     *,
@@ -190,12 +192,7 @@ def _program(
     max_steps: int,
     tuning: Tuning | None,
 ) -> tuple[Classifier[D], EMReport]:
-    if not is_sparse(data.x):  # what an absent row holds that is no value must not reach a derivative
-        contained = estimator.domain.contains(jnp.asarray(data.x).astype(data.labelled.dtype))
-        absent = (jnp.sum(data.labelled, axis=1) == 0) & (data.unlabelled == 0)
-        data = data._replace(x=jnp.where(absent[:, None] & ~contained, 0, data.x))
-
-    data = _with_constants(data, estimator.takes_for_constant(data.x.shape[1]))
+    data = with_constants(without_unusable(data, estimator.domain), estimator.takes_for_constant(data.x.shape[1]))
 
     def begin(key: Any) -> Any:
         if start is not None:
@@ -216,34 +213,3 @@ def _program(
         return em.ascend(
             estimator, begun, data, jnp.asarray(tolerance).astype(data.labelled.dtype), max_steps=max_steps
         )
-
-
-def _seen(data: em.Data) -> np.ndarray:
-    """Whether a row that may be of each class shows each feature that any shows, (K, d); True for a class without."""
-    members = np.asarray(data.labelled) + np.asarray(data.unlabelled)[:, None] > 0
-    seen = members.T.astype(np.float32) @ np.asarray(data.observed, np.float32) > 0
-    return seen | np.all(~members, axis=0)[:, None] | np.all(~seen, axis=0)[None]
-
-
-def _with_constants(data: em.Data, columns: np.ndarray) -> em.Data:
-    """The data with what is missing of a feature that is constant in each class filled in, where it may be.
-
-    In a row of one class it is the constant of that class; in others that of all, if there is one.
-    """
-    if data.observed is None or not columns.any():
-        return data
-    x, observed = jnp.asarray(data.x).astype(data.labelled.dtype), jnp.asarray(data.observed)
-    member = (data.labelled > 0) | (data.unlabelled > 0)[:, None]
-
-    def bounds(mine: Array) -> tuple[Array, Array]:
-        present = observed & mine[:, None]
-        return jnp.where(present, x, jnp.inf).min(axis=0), jnp.where(present, x, -jnp.inf).max(axis=0)
-
-    least, largest = jax.lax.map(bounds, member.T)
-    in_each = jnp.asarray(columns) & jnp.all(least >= largest, axis=0)  # a class that shows none has ∞ and −∞
-    in_all = in_each & (least.min(axis=0) == largest.max(axis=0))
-    own = jnp.argmax(member, axis=1)
-    of_one = (jnp.sum(member, axis=1) == 1)[:, None] & (least == largest)[own]
-    constant = in_each[None] & of_one | in_all[None]
-    value = jnp.where(of_one, least[own], least.min(axis=0)[None])
-    return data._replace(x=jnp.where(constant & ~observed, value, x), observed=observed | constant)

@@ -78,7 +78,9 @@ def _program(
         return estimator.statistics(**rows._asdict(), num_classes=num_classes)
 
     def predict(others: Any, rows: Rows) -> Array:
-        return log_posterior(estimator.estimate(others), rows.x, observed=rows.observed)
+        # What an absent row holds must not reach a derivative, though nothing is made of its posterior.
+        x = jnp.where((rows.sample_weight == 0)[:, None], jnp.zeros_like(rows.x), rows.x)
+        return log_posterior(estimator.estimate(others), x, observed=rows.observed)
 
     def visit(others: Any, rows: Rows, levels: tuple[int, ...]) -> Array:
         """The same for some rows, from the statistics of all `others`."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import arguments, culprits, inputs
-from jaxgen.em import Data
+from jaxgen.em_data import Data
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype

@@ -24,6 +24,9 @@ def sample(
 ) -> tuple[Float[Array, "n d"], Int[Array, " n"]]:
     """Independent draws from p(x, y), or from p(x | y) of given classes; exact.
 
+    Gaussian features are made from standard normal ones, x = μ + L z, and have the derivatives of that. Classes, and
+    features that are counts or categories, jump: their derivatives are 0, and are not those of an expectation.
+
     Args:
         key: a key of `jax.random`.
         c: a generative classifier of any family.

@@ -96,14 +96,24 @@ def _fourth_powers(x: Array, labels: Labels, statistics: Moments, unit: Array, *
     mean, dtype = statistics.mean, unit.dtype
     x, labels, _ = domains.blank_absent(x.astype(dtype), labels.prepare(dtype, tuning), domains.FINITE)
 
-    def power(high: Array, low: Array, unit: Array) -> Array:
-        return safe_divide(jnp.sum((x - high - low) ** 2, axis=1), unit) ** 2
+    def powers(weight: Array, high: Array, low: Array, unit: Array) -> tuple[Array, Array]:
+        """Those of rows, and which rows of weight 0 are so far away that it overflows: zero times that is none."""
+
+        def power(x: Array) -> Array:
+            return safe_divide(jnp.sum((x - high - low) ** 2, axis=1), unit) ** 2
+
+        far = (weight == 0) & ~(power(x) < jnp.inf)
+        return power(jnp.where(far[:, None], high, x)), far
 
     if isinstance(labels, HardLabels):
-        return labels.class_sum(power(labels.expand(mean.high), labels.expand(mean.low), labels.expand(unit)))
+        own = (labels.expand(each) for each in (mean.high, mean.low, unit))
+        power, far = powers(labels.row_weight, *own)
+        return labels.drop(far).class_sum(power)
 
     def one_class(terms: tuple[Array, Array, Array, Array]) -> Array:
         k, high, low, unit = terms
-        return jnp.sum(labels.responsibility(k) * power(high[None], low[None], unit[None]))
+        responsibility = labels.responsibility(k)
+        power, far = powers(responsibility, high[None], low[None], unit[None])
+        return jnp.sum(jnp.where(far, 0.0, responsibility) * power)
 
     return lax.map(one_class, (jnp.arange(labels.num_classes), mean.high, mean.low, unit))

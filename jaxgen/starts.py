@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.em import Data
+    from jaxgen.em_data import Data
 
 
 def at_random(key: Array, data: Data) -> Float[Array, "n classes"]:

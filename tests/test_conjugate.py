@@ -636,6 +636,17 @@ def test_ledoit_wolf_equals_scikit_learn(shift):
         np.testing.assert_allclose(jg.ledoit_wolf(x.astype(np.float32), y), each, rtol=1e-3)
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("value", [1e10, 1e18, 1e30, np.nan])
+def test_ledoit_wolf_does_not_know_what_an_absent_row_holds(value, soft):
+    """In float32 fourth powers overflow from 1e10 on, squares from 1e19 on."""
+    x, weight = REALS.astype(np.float32), np.arange(len(REALS)) != 3
+    spoilt = np.where(weight[:, None], x, np.float32(value))
+    of_each = jg.ledoit_wolf(spoilt, np.eye(K, dtype=np.float32)[Y] if soft else Y, sample_weight=weight)
+    theirs = [sklearn.covariance.ledoit_wolf_shrinkage(REALS[weight & (k == Y)]) for k in range(K)]
+    np.testing.assert_allclose(of_each, theirs, rtol=1e-4)
+
+
 def test_ledoit_wolf_of_weights_and_of_little_data():
     weight = np.arange(N) % 3
     twice = jg.ledoit_wolf(np.repeat(REALS, weight, axis=0), np.repeat(Y, weight))

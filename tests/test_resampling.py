@@ -423,3 +423,21 @@ def test_a_row_of_weight_zero_may_hold_anything(estimator):
         estimator, np.where(alone[:, None], x, np.nan), Y, folds=FOLD, sample_weight=alone.astype(float)
     )
     assert np.isnan(of_none.log_loss).tolist() == [True, False, False, False, False]
+
+
+@pytest.mark.parametrize("estimator", [jg.GaussianNB, jg.LDA])
+def test_what_an_absent_row_holds_reaches_no_derivative_where_rows_are_left_out(estimator):
+    x, y, weight = X[:20].astype(np.float64), Y[:20], np.ones(20)
+    weight[7] = 0.0
+
+    def by_ridge(value):
+        spoilt = x.copy()
+        spoilt[7] = value
+
+        def loss(ridge):
+            judged = leave_one_out(estimator(ridge=ridge), spoilt, y, sample_weight=weight)
+            return jnp.nansum(judged.log_loss)
+
+        return jax.grad(loss)(0.1)
+
+    np.testing.assert_allclose([by_ridge(np.nan), by_ridge(1e200)], by_ridge(0.0), rtol=1e-9)

@@ -159,3 +159,17 @@ def test_large_counts_have_their_mean_and_variance(rate, dtype):
     if dtype == jnp.float64 or rate < 1e10:  # beyond, float32 knows no number beside the next
         np.testing.assert_allclose(x.var() / rate, 1, atol=0.06)
     assert (x == np.round(x)).all()
+
+
+def test_gaussian_draws_move_with_their_parameters_and_counts_do_not():
+    y, key, rng = np.array([0, 1, 1]), jax.random.key(0), np.random.default_rng(0)
+    factor = np.tril(rng.normal(size=(1, D, D))) + 3 * np.eye(D)
+    c = jg.Classifier(jnp.log(jnp.full(2, 0.5)), jg.Gaussian(jnp.zeros((2, D)), jnp.asarray(factor)))
+    z = np.linalg.solve(factor[0], np.asarray(jg.sample(key, c, 3, y=y)[0]).T).T
+    moved = jax.jacobian(lambda density: jg.sample(key, c._replace(density=density), 3, y=y)[0])(c.density)
+    np.testing.assert_allclose(moved.mean, np.einsum("nk,ij->nikj", np.eye(2)[y], np.eye(D)))
+    by_factor = np.einsum("im,nj->nimj", np.eye(D), z) * np.tril(np.ones((D, D)))  # x_i = Σ_j L_ij z_j
+    np.testing.assert_allclose(np.tril(moved.cholesky[:, :, 0]), by_factor, atol=1e-12)
+    counts = jg.Classifier(c.log_prior, jg.Poisson(jnp.log(jnp.full((2, D), 3.0))))
+    still = jax.jacobian(lambda density: jg.sample(key, counts._replace(density=density), 3, y=y)[0])(counts.density)
+    assert not np.any(still.log_rate)

@@ -15,7 +15,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
-from jaxgen import em, starts
+from jaxgen import em, em_data, starts
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -253,7 +253,7 @@ def test_the_seed_of_a_class_is_the_mean_of_what_was_observed():
     """A row that lacks the feature must not draw the seed towards the middle, from 9 to 6.85: 4.5 is nearer to 1."""
     x = np.array([[9.0], [np.nan], [1.0], [1.0], [8.0], [4.5]])
     labelled = np.eye(2)[[0, 0, 1, 1, 0, 0]] * (np.arange(6) < 4)[:, None]
-    data = em.Data(x, ~np.isnan(x), jnp.asarray(labelled), jnp.asarray(1.0 - labelled.sum(axis=1)))
+    data = em_data.Data(x, ~np.isnan(x), jnp.asarray(labelled), jnp.asarray(1.0 - labelled.sum(axis=1)))
     found = starts.by_nearest_seed(jax.random.key(0), data)
     np.testing.assert_array_equal(found[4:], np.eye(2))
 
@@ -264,7 +264,7 @@ def test_the_best_run_is_the_one_that_raised_evidence_and_prior_highest():
     x = (rng.random((12, 4)) < 0.5).astype(float)
     estimator = jg.BernoulliNB(alpha=0.2)
     begun = [estimator.statistics(x, rng.dirichlet(np.ones(2), 12)) for _ in range(3)]
-    data = em.Data(jnp.asarray(x), None, jnp.zeros((12, 2)), jnp.ones(12))
+    data = em_data.Data(jnp.asarray(x), None, jnp.zeros((12, 2)), jnp.ones(12))
 
     def best(*begun):
         stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *begun)
@@ -398,3 +398,20 @@ def test_float32_goes_on_while_rounding_hides_what_steps_raise():
         assert report.converged
     # 4 eps of the evidence is 3e-5 nats a row: where a step raises less, posteriors are 0.02 away.
     np.testing.assert_allclose(found[np.float32], found[np.float64], atol=5e-3)
+
+
+@pytest.mark.parametrize("spoil", [np.nan, 1e160, -np.inf])
+def test_what_an_absent_row_holds_reaches_no_derivative(spoil):
+    """A square of 1e160 overflows."""
+    x, y = np.array([[0.0], [1], [0.5], [9], [10], [9.5], [8]]), np.array([0, -1, -1, 1, -1, -1, -1])
+    weight = jnp.array([1.0] * 6 + [0])
+    start = jg.fit(jg.GaussianNB(ridge=0.1), x, np.array([0, 0, 0, 1, 1, 1, 1]))
+
+    def evidence(ridge, x, weight):
+        c = jg.fit_em(jg.GaussianNB(ridge=ridge), x, y, num_classes=2, start=start, sample_weight=weight)
+        return jg.log_evidence(c, x[:6]).sum()
+
+    gradient = jax.grad(evidence, argnums=(0, 1, 2))
+    by_ridge, by_x, by_weight = gradient(0.1, jnp.asarray(x), weight)
+    spoilt = gradient(0.1, jnp.asarray(x).at[6].set(spoil), weight)
+    chex.assert_trees_all_close(spoilt, (by_ridge, by_x, by_weight.at[6].set(0.0)), rtol=1e-9)
