@@ -72,8 +72,8 @@ def read(path: Path, target: str) -> Table:
         column: Any = features[name]
         odd = column[_parsed(column, decimal).isna() & ~_is_gap(column)]
         if 0 < len(odd) < column.notna().sum() / 2:
-            more = f" and {odd.nunique() - 1} more" if odd.nunique() > 1 else ""
-            remarks.append(f"took column {name!r} for categories, since {str(odd.iloc[0])!r}{more} is no number.")
+            more = f" and {odd.nunique() - 1} more are no numbers" if odd.nunique() > 1 else " is no number"
+            remarks.append(f"took column {name!r} for categories, since {str(odd.iloc[0])!r}{more}.")
     return prepare(path.stem, numbers, classes.where(classes != "?"), remarks=remarks)
 
 

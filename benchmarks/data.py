@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,12 @@ def load_messages(path: Path) -> Split:
         least = f", of which {str(names[np.bincount(labels).argmin()])!r} has one" if len(names) > 1 else ""
         raise InputError(
             f"{path}: expected two labels or more with two messages each, found {len(names)} labels{least}"
+        )
+    held_out = math.ceil(HELD_OUT * len(labels))
+    if held_out < len(names):
+        raise InputError(
+            f"{path}: expected a held-out message of every label; {held_out} of {len(labels)} messages are held out, "
+            f"for {len(names)} labels. Give more messages, or fewer labels"
         )
     messages = np.array([message for _, (_, message) in rows], dtype=object)
     try:

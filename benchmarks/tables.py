@@ -90,7 +90,8 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
     classes, y = np.unique(target.astype(str) if target.dtype == object else target, return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
         raise InputError(
-            f"{name}: the target must have 2 to {MOST_CLASSES} classes; {target.name!r} has {len(classes)} values"
+            f"{name}: the target must have 2 to {MOST_CLASSES} classes; {target.name!r} has {len(classes)} values. "
+            "Of numbers, make classes first, such as above and below the median"
         )
     if np.bincount(y).min() < 2:
         raise InputError(f"{name}: every class must have 2 rows; {str(classes[np.bincount(y).argmin()])!r} has one")
@@ -132,7 +133,8 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
     if kind == "continuous" and not (spread > 0).all():
         column = frame.columns[np.argmin(spread > 0)]
         raise InputError(
-            f"{name}: column {column!r} cannot be standardised, its squares overflow or vanish; rescale it"
+            f"{name}: column {column!r} cannot be standardised: its squares overflow or vanish, or its numbers are the "
+            "same to 16 digits; rescale it, or subtract what they have in common"
         )
     x = np.ascontiguousarray(x[:, spread > 0])
     return Table(name, kind, x, y.astype(np.int32), tuple(_named(each) for each in classes), tuple(remarks))

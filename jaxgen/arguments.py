@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,6 +28,7 @@ _REMEDIES = {
     "f": "Convert long doubles with {0}.astype(float).",
     "c": "Split complex numbers into two features.",
 }
+_ENCODE = "Encode strings, categories and times as numbers."
 # The largest float that JAX holds in any mode.
 _LARGEST = float(np.finfo(np.float32).max)
 # What is said of what is no number, and of what is no table either, where that may be.
@@ -50,7 +52,7 @@ def as_array(name: str, value: Any) -> AnyArray:
     if not (real or array.dtype == bool) or array.dtype.itemsize > 8:
         raise TypeError(
             f"{name} must be a real numeric array; found {type(value).__name__} of dtype {array.dtype}. "
-            + _REMEDIES.get(array.dtype.kind, "Encode strings, categories and times as numbers.").format(name)
+            + _REMEDIES.get(getattr(array.dtype, "kind", ""), _ENCODE).format(name)
         )
     # JAX takes the bytes of the other order as they are.
     return array if array.dtype.isnative else np.asarray(array).astype(array.dtype.newbyteorder("="))
@@ -87,6 +89,11 @@ def check_number(name: str, value: Any) -> Any:
     return value if is_traced(value) else np.float64(number)
 
 
+def brief(value: Any) -> str:
+    """A value of any kind in a message: one short line."""
+    return textwrap.shorten(repr(value), 100, placeholder=" …")
+
+
 def real(value: Any) -> np.ndarray | None:
     """What JAX takes for real numbers; None for strings that float() reads, fractions, long doubles and the like."""
     try:
@@ -106,14 +113,19 @@ def check_key(key: Any) -> None:
 
 def check_arrays(name: str, tree: Any) -> None:
     """Raise for what holds lists or bare numbers: JAX sees a list as so many numbers, which have no shape together."""
-    if all(hasattr(leaf, "shape") for leaf in jax.tree.leaves(tree)):
+    if all(map(_is_array, jax.tree.leaves(tree))):
         return
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda node: isinstance(node, list)):
-        if not hasattr(leaf, "shape"):
+        if not _is_array(leaf):
+            found = f"one of dtype {leaf.dtype}" if hasattr(leaf, "dtype") else type(leaf).__name__
             raise TypeError(
-                f"{name} must hold arrays; found {type(leaf).__name__} as {name}{jax.tree_util.keystr(path)}. Make one "
+                f"{name} must hold arrays of numbers; found {found} as {name}{jax.tree_util.keystr(path)}. Make one "
                 "with jnp.array(…)."
             )
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool)
 
 
 def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = math.inf) -> None:

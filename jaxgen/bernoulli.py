@@ -62,6 +62,10 @@ class Bernoulli(AffineDensity):
     log_absent: Float[Array, "classes d"]
     binarize: float | None = dataclasses.field(default=None, metadata=STATIC)
 
+    def check_structure(self) -> None:
+        """Raise for a threshold that is no number."""
+        _check_threshold("Bernoulli", self.binarize)
+
     @property
     def domain(self) -> Domain:
         """0 or 1, or any number that is binarised."""
@@ -144,10 +148,7 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         super().check()
-        if self.binarize is not None and not (
-            isinstance(self.binarize, (int, float)) and abs(self.binarize) < math.inf
-        ):
-            raise TypeError(f"BernoulliNB.binarize must be None or a finite Python number; found {self.binarize!r}.")
+        _check_threshold("BernoulliNB", self.binarize)
 
     @property
     def counted(self) -> Hashable:
@@ -190,6 +191,12 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
         """Those of both."""
         alpha = self.pseudo_count("alpha", like)
         return alpha, alpha if self.beta is None else self.pseudo_count("beta", like)
+
+
+def _check_threshold(owner: str, binarize: Any) -> None:
+    """Raise for a threshold that is no number."""
+    if binarize is not None and not (isinstance(binarize, (int, float)) and abs(binarize) < math.inf):
+        raise TypeError(f"{owner}.binarize must be None or a finite Python number; found {binarize!r}.")
 
 
 def _domain(binarize: float | None) -> Domain:

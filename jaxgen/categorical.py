@@ -66,6 +66,10 @@ class Categorical:
         """d."""
         return len(self.num_categories)
 
+    def check_structure(self) -> None:
+        """Raise for numbers of categories that are none."""
+        _check_sizes("Categorical", self.num_categories)
+
     @property
     def shapes(self) -> Shapes:
         """All categories of all features."""
@@ -144,12 +148,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         super().check()
-        sizes = self.num_categories if isinstance(self.num_categories, tuple) else (self.num_categories,)
-        if not sizes or any(isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in sizes):
-            raise ValueError(
-                "CategoricalNB.num_categories must be a positive integer, or a tuple of one for each feature; found "
-                f"{self.num_categories!r}. As a tuple of Python integers: tuple(int(m) for m in x.max(axis=0) + 1)."
-            )
+        _check_sizes("CategoricalNB", self.num_categories, one=True)
 
     def check_features(self, num_features: int) -> None:
         """Raise for features that the numbers of categories do not fit."""
@@ -218,6 +217,16 @@ def _sizes(num_categories: tuple[int, ...] | int, num_features: int | None, tota
 def _first(sizes: tuple[int, ...]) -> np.ndarray:
     """Where the categories of each feature begin."""
     return np.array([0, *accumulate(sizes)][:-1], np.int32)
+
+
+def _check_sizes(owner: str, given: Any, *, one: bool = False) -> None:
+    """Raise for what are no numbers of categories; one for all features is some, or is not."""
+    sizes = given if isinstance(given, tuple) else (given,) if one else ()
+    if not sizes or any(isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in sizes):
+        raise ValueError(
+            f"{owner}.num_categories must be {'a positive integer, or ' * one}a tuple of one for each feature; found "
+            f"{given!r}. As a tuple of Python integers: tuple(int(m) for m in x.max(axis=0) + 1)."
+        )
 
 
 @cache

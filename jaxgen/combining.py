@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgen import arguments
 from jaxgen.programs import merge_program
-from jaxgen.statistics import S
+from jaxgen.statistics import S, describe
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
@@ -117,13 +117,12 @@ def scale(statistics: S, factor: Array | float) -> S:
 
 def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
     """Both in one form; an error where they have none."""
+    given = a, b
     if type(a) is type(b) and hasattr(a, "by_feature") and jax.tree.structure(a) != jax.tree.structure(b):
         a, b = a.by_feature(), b.by_feature()  # one was made with observed, the other without
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
-        first, second = _kinds(a, b)
-        raise TypeError(
-            f"{verb} takes two statistics of one kind, from estimators of one structure; found {first} and {second}."
-        )
+        found = " and ".join(map(describe, given))
+        raise TypeError(f"{verb} takes two statistics of one kind, from estimators of one structure; found {found}.")
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         if left.dtype != right.dtype:
             raise ValueError(
@@ -172,11 +171,6 @@ def _lacking_program(whole: Total, part: Total) -> Array:
     """How much more of each sum the part holds, beyond rounding where they are no whole numbers."""
     left = whole.merge(-part).value
     return jnp.where(left < jnp.where(left % 1 == 0, 0.0, -1 - _ROUNDING * whole.value), -left, 0.0)
-
-
-def _kinds(a: Any, b: Any) -> list[str]:
-    """Their types, or what these hold where the types are the same."""
-    return [str(jax.tree.map(jax.typeof, each)) if type(a) is type(b) else type(each).__name__ for each in (a, b)]
 
 
 @jax.jit

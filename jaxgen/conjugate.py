@@ -22,10 +22,11 @@ def proper(estimator: Any) -> Any:
     It has `log_marginal_likelihood` of statistics, in nats, with the parameters integrated out, and `predictive`: the
     density of one new row, averaged over their posterior.
     """
-    if not hasattr(estimator, "log_marginal_likelihood"):
+    if isinstance(estimator, type) or not hasattr(estimator, "log_marginal_likelihood"):
+        found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(
-            f"estimator must have a conjugate prior; found {type(estimator).__name__}, which has none. jaxgen's are "
-            "GDA with a prior, BernoulliNB, MultinomialNB, CategoricalNB, PoissonNB, and MixedNB of those."
+            f"estimator must have a conjugate prior; found {found}. jaxgen's are GDA with a prior, "
+            "BernoulliNB(), MultinomialNB(), CategoricalNB(…), PoissonNB(), and MixedNB of those."
         )
     return estimator.proper()
 

@@ -127,6 +127,7 @@ def pad_rows(x: Any) -> SparseRows:
 
     Raises:
         TypeError: for anything else, and under a trace, where the lengths of the rows are not known.
+        ValueError: for a sparse array of one axis, and for indices out of the matrix.
 
     Example:
         >>> import numpy as np, scipy.sparse, jaxgen as jg
@@ -138,9 +139,8 @@ def pad_rows(x: Any) -> SparseRows:
         return x
     compressed = as_sparse(x) if is_sparse(x) else None
     if not isinstance(compressed, CompressedRows):
-        raise TypeError(
-            f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. Under a trace pass it as it is."
-        )
+        remedy = "Under a trace pass it as it is." if is_traced(x) else "scipy.sparse.csr_array(x) makes one."
+        raise TypeError(f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. {remedy}")
     check_columns(compressed.columns, compressed.shape[1])
     starts = compressed.matrix.indptr
     groups = -(-np.diff(starts) // _GROUP)

@@ -40,7 +40,7 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
         raise ValueError(
             f"x must hold {domain.expected}; found {values[first]} at {position(where)} and "
-            f"{int(bad.sum()) - 1} more such values. {domain.remedy}"
+            f"{int(bad.sum()) - 1} more such values. {domain.remedy_for(values[first])}"
         )
 
 

@@ -69,6 +69,9 @@ class Optional:
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal
 
+    def check_structure(self) -> None:
+        """Raise for what is no array and does not fit: columns, numbers of categories, thresholds."""
+
     def prepared(self, *, likelihood: bool) -> Any:
         """The same density with what all rows need computed once, for log likelihoods, or for scores alone.
 
@@ -133,15 +136,16 @@ def table_shape(array: Any) -> tuple[int | str, ...]:
 
 
 def check_shapes(owner: Any) -> None:
-    """Raise a ValueError for an array that does not fit the others, as its owner, or a part of it, says in `shapes`."""
+    """Raise for an array that does not fit the others, as its owner or a part of it says in `shapes`, and the like."""
+    for part in parts(owner).values():
+        check_shapes(part)
+    optional(owner, "check_structure")()
     for name, allowed in optional(owner, "shapes").items():
         if (found := jnp.shape(getattr(owner, name))) not in allowed:
             shapes = " or ".join(f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})" for shape in allowed)
             raise ValueError(
                 f"{type(owner).__name__}.{name} must have shape {shapes}, beside its other arrays; found {found}."
             )
-    for part in parts(owner).values():
-        check_shapes(part)
 
 
 def parts(owner: Any) -> dict[str, Any]:
@@ -173,6 +177,17 @@ def _check_positive(name: str, owner: Any) -> None:
             _raise_for_numbers(f"{name}.{attribute}", array, good, expected, "Were these their logarithms?")
     for place, part in parts(owner).items():
         _check_positive(name + place, part)
+
+
+def check_factors(owner: Any, name: str = "c") -> None:
+    """Raise a ValueError for concrete factors that are not triangular: scores would look at one half of them."""
+    for attribute in optional(owner, "positive"):
+        array = np.asarray(getattr(owner, attribute))
+        if array.ndim > 2 and (upper := abs(np.triu(array, 1)) > 0).any():
+            remedy = "jnp.linalg.cholesky makes the factor of a covariance."
+            _raise_for_numbers(f"{name}.{attribute}", array, ~upper, "lower triangular factors", remedy)
+    for place, part in parts(owner).items():
+        check_factors(part, name + place)
 
 
 def _raise_for_numbers(name: str, array: np.ndarray, good: np.ndarray, expected: str, remedy: str) -> NoReturn:

@@ -41,6 +41,15 @@ class Domain:
     convex: bool = False
     groups: tuple[tuple[Domain, tuple[int, ...]], ...] = ()
 
+    def remedy_for(self, value: Any) -> str:
+        """What to do about a value outside."""
+        if np.isnan(value) and not self.shows:
+            return (
+                "Missing ones in dense x are left out with observed=~numpy.isnan(x), except by MultinomialNB and "
+                "ComplementNB; rows with sample_weight 0."
+            )
+        return self.remedy
+
     def holds(self, values: np.ndarray) -> bool:
         """Whether all of them are inside."""
         if values.size:  # a look at each takes longer; NaN is the least and the largest

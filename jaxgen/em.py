@@ -83,10 +83,11 @@ def statistics_of(
     """Statistics of the rows with these responsibilities; c fills in what is missing, where that is needed."""
     options: dict[str, Any] = {"observed": data.observed}
     options["given"] = c if estimator.fills_in and data.observed is not None else None
+    options["num_classes"] = data.labelled.shape[1]
     if data.labels is None:
         return estimator.statistics(data.x, responsibilities, **options)
     y, weight = data.labels
-    return estimator.statistics(data.x, y, num_classes=data.labelled.shape[1], sample_weight=weight, **options)
+    return estimator.statistics(data.x, y, sample_weight=weight, **options)
 
 
 def climb(

@@ -72,7 +72,9 @@ def train(
 ) -> tuple[Classifier[D], EMReport]:
     """As `jaxgen.train_em`; with `complete`, every row has a label."""
     if not isinstance(estimator, GenerativeEstimator):
-        raise TypeError(f"estimator must be a generative one, such as jaxgen.QDA(); found {estimator!r}.")
+        raise TypeError(
+            f"estimator must be a generative one, such as jaxgen.QDA(); found {arguments.brief(estimator)}."
+        )
     estimator.check_density()
     x = pad_rows(x) if is_sparse(x) and not is_traced(x) else x
     estimator.check()
@@ -104,7 +106,8 @@ def train(
         # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
         naive = estimator.naive()
         everywhere = np.ones_like(data.labelled)
-        naive.estimate(naive.statistics(x, everywhere, observed=data.observed, sample_weight=sample_weight))
+        seen_by = {"observed": data.observed, "sample_weight": sample_weight, "num_classes": everywhere.shape[1]}
+        naive.estimate(naive.statistics(x, everywhere, **seen_by))
         if given is not None:
             _check_scores(given, rows, data)
         if complete:
@@ -202,7 +205,9 @@ def _program(
             return em.statistics_of(estimator, data, responsibilities, None)
         # Correlations by which features are filled in are not known yet.
         naive = estimator.naive()
-        first = naive.statistics(data.x, responsibilities, observed=data.observed)
+        first = naive.statistics(
+            data.x, responsibilities, num_classes=responsibilities.shape[1], observed=data.observed
+        )
         return em.statistics_of(estimator, data, responsibilities, naive.estimate(first))
 
     with platform.tuned(tuning):

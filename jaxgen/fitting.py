@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from jaxgen import culprits
+from jaxgen import arguments, culprits
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.statistics import S
 from jaxgen.tracing import is_traced
@@ -121,7 +121,7 @@ def check_estimator(estimator: Any) -> None:
     if isinstance(estimator, type) or not (ours or _is_discriminative(estimator)):
         raise TypeError(
             "estimator must be one of jaxgen's, such as jaxgen.LDA(), or have a fit(x, y, *, num_classes, "
-            f"sample_weight) as they have; found {estimator!r}."
+            f"sample_weight) as they have; found {arguments.brief(estimator)}."
         )
 
 
@@ -153,5 +153,7 @@ def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[
         0.25 0.00
     """
     if not isinstance(estimator, GenerativeEstimator):
-        raise TypeError(f"estimator must be a generative one, such as jaxgen.LDA(); found {estimator!r}.")
+        raise TypeError(
+            f"estimator must be a generative one, such as jaxgen.LDA(); found {arguments.brief(estimator)}."
+        )
     return estimator.estimate(statistics)

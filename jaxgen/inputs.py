@@ -127,7 +127,9 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 row = int(np.argmax(outside))
                 remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
                 if num_classes < ANY_CLASSES and labels[row] >= 0:
-                    remedy += ", or raise num_classes"
+                    remedy += ", or raise the number of classes"
+                if labels[row] == -1:
+                    remedy += "; jaxgen.fit_em takes −1 for a row without a label"
                 below = num_classes >= ANY_CLASSES and labels[row] < 0
                 expected = "of 0 or more" if below else f"in [0, {num_classes})"
                 raise ValueError(f"y must hold labels {expected}; found {labels[row]} in row {row}. {remedy}.")
@@ -148,6 +150,11 @@ def infer_classes(name: str, labels: Any) -> int:
 
 
 def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> SoftLabels:
+    if y.shape[1] == 1 and num_classes != 1:
+        raise ValueError(
+            f"y must be labels of shape (n,) or responsibilities of shape (n, K); found one column, {y.shape}. Give "
+            "the labels y[:, 0]; for responsibilities of a single class, num_classes=1 as well."
+        )
     if not jnp.issubdtype(y.dtype, jnp.floating):
         raise TypeError(
             f"y of shape (n, K) must hold float responsibilities; found {y.dtype} of shape {y.shape}. "

@@ -71,7 +71,7 @@ def train_batches(
     if not isinstance(estimator, LogisticRegression) or estimator.optimizer is None:
         raise TypeError(
             "train_batches takes a LogisticRegression with an optimizer, such as "
-            f"LogisticRegression(optimizer=optax.adam(1e-2)); found {estimator!r}."
+            f"LogisticRegression(optimizer=optax.adam(1e-2)); found {arguments.brief(estimator)}."
         )
     if is_traced(estimator.l2, start):
         raise TypeError(

@@ -100,6 +100,32 @@ class Mixed:
         """d."""
         return sum(len(group) for group in self.columns)
 
+    def check_structure(self) -> None:
+        """Raise for columns that are not those of the densities, and for densities of other numbers of classes."""
+        columns = self.columns
+        tuples = isinstance(columns, tuple) and all(isinstance(group, tuple) for group in columns)
+        if not (tuples and sorted(j for group in columns for j in group) == [*range(self.num_features)]):
+            raise ValueError(
+                "Mixed.columns must be a tuple of tuples of integers, in which each feature 0 … d−1 is once; found "
+                f"{columns!r}."
+            )
+        if not isinstance(self.densities, tuple) or len(self.densities) != len(columns):
+            raise ValueError(
+                f"Mixed.densities must be a tuple of one density for each of the {len(columns)} groups of columns; "
+                f"found {type(self.densities).__name__} of {len(self.densities)}."
+            )
+        for i, (density, group) in enumerate(zip(self.densities, columns, strict=True)):
+            if density.num_features != len(group):
+                raise ValueError(
+                    f"Mixed.densities[{i}] must have {len(group)} features, those of the columns {group}; found "
+                    f"{density.num_features}."
+                )
+        # One array at least of a density has an entry for each class, also where they share others.
+        leaves = [[leaf for leaf in jax.tree.leaves(density) if jnp.ndim(leaf)] for density in self.densities]
+        classes = [max(len(leaf) for leaf in arrays) for arrays in leaves]
+        if len(set(classes)) > 1:
+            raise ValueError(f"Mixed.densities must all have as many classes; found {', '.join(map(str, classes))}.")
+
     def prepared(self, *, likelihood: bool) -> Mixed:
         """The same density with every group's ready for many rows."""
         return Mixed(

@@ -29,7 +29,8 @@ def LDA(  # noqa: N802
 ) -> GDA:
     """Linear discriminant analysis: GDA with one full covariance shared by the classes.
 
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
+    The arguments are the fields of `GDA` of the same names, but for `covariance` and `shared`, which the name decides;
+    what is out of range is refused by `fit`.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -46,7 +47,8 @@ def QDA(  # noqa: N802
 ) -> GDA:
     """Quadratic discriminant analysis: GDA with a full covariance for each class.
 
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
+    The arguments are the fields of `GDA` of the same names, but for `covariance` and `shared`, which the name decides;
+    what is out of range is refused by `fit`.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -62,7 +64,8 @@ def GaussianNB(  # noqa: N802
 ) -> GDA:
     """Gaussian naive Bayes: GDA with a diagonal covariance for each class.
 
-    The arguments are the fields of `GDA` of the same names; what is out of range is refused by `fit`.
+    The arguments are the fields of `GDA` of the same names, but for `covariance` and `shared`, which the name decides;
+    what is out of range is refused by `fit`.
 
     Example:
         >>> import numpy as np, jaxgen as jg

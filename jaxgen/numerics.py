@@ -122,10 +122,10 @@ def nonnegative_table(
     """
     shape = np.shape(value)
     if len(shape) > 2 or any(n not in (1, m) for n, m in zip(shape[::-1], like.shape[::-1], strict=False)):
+        by_class = f", {(like.shape[0], 1)} for one of each class" if like.shape[0] > 1 else ""
         raise ValueError(
             f"{name} must be one number or broadcast to {like.shape}, classes by {columns[1]}; found shape "
-            f"{shape}. Give shape {like.shape[1:]} for one of each {columns[0]}, {(like.shape[0], 1)} for one of each "
-            "class."
+            f"{shape}. Give shape {like.shape[1:]} for one of each {columns[0]}{by_class}."
         )
     return nonnegative_or_nan(value, like.dtype, most).reshape((1, 1, *shape)[-2:])
 

@@ -63,6 +63,11 @@ def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, c
         has_label = y != -1
         if num_classes is None and not is_traced(y) and not has_label.any():
             raise ValueError("num_classes must be given where no row has a label; found None.")
+        if not is_traced(y) and jnp.issubdtype(y.dtype, jnp.integer) and (below := np.asarray(y) < -1).any():
+            row = int(np.argmax(below))
+            raise ValueError(
+                f"y must hold labels 0 … K−1, or −1 for a row that has none; found {y[row]} in row {row}. Relabel it."
+            )
         y = numpy.where(has_label, y, 0)
     return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
 

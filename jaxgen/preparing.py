@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxgen import host_arrays
 from jaxgen.arguments import check_arrays
-from jaxgen.density import check_parameters, check_shapes, optional
+from jaxgen.density import check_factors, check_parameters, check_shapes, optional
 from jaxgen.numerics import working_dtype
 
 if TYPE_CHECKING:
@@ -86,8 +86,20 @@ class Scorer(Protocol):
 
 
 def check_classifier(c: Any, name: str = "c") -> None:
-    """Raise for what are no arrays, or do not fit each other, and for a stack of classifiers, which only vmap takes."""
+    """Raise for what is no classifier, for what are no arrays in it, or do not fit each other, and for a stack of them.
+
+    Only vmap takes a stack.
+    """
+    if not hasattr(type(c), "class_shape"):
+        remedy = "jaxgen.Classifier(log_prior, density) joins a density with a class prior."
+        raise TypeError(
+            f"{name} must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}."
+            + f" {remedy}" * hasattr(c, "log_likelihood")
+        )
     check_arrays(name, c)
+    density = getattr(c, "density", None)
+    if hasattr(c, "log_prior") and not hasattr(density, "log_likelihood"):
+        raise TypeError(f"{name}.density must be one, such as jaxgen.Gaussian; found {type(density).__name__}.")
     if len(c.class_shape) != 1:
         raise ValueError(
             f"{name} must be one classifier, whose log_prior or bias has shape (K,); found {c.class_shape}. "
@@ -129,6 +141,8 @@ def ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
 
 def _form(c: Scorer, *, likelihood: bool) -> Any:
     """The quick form where it is accurate, else what is prepared."""
+    if not host_arrays.is_distributed(c):
+        check_factors(c)
     form, accurate = _quick_program(c, likelihood)
     return form if accurate is None or accurate else _prepare_program(c, likelihood)
 

@@ -10,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import domains, inputs, platform
+from jaxgen import culprits, domains, inputs, platform
 from jaxgen.discriminant import GDA
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import safe_divide
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
@@ -66,9 +67,13 @@ def ledoit_wolf(
     one = shared or y is None
     if y is None:
         y, num_classes = np.zeros(x.shape[0], np.int32), 1
+    if not isinstance(shared, bool):
+        raise TypeError(f"shared must be True or False; found {shared!r}.")
     gda = GDA("full", shared=one)
-    statistics = gda.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight)
-    labels = inputs.check_labels(x, y, statistics.class_weight.high.shape[0], sample_weight)
+    _, labels = gda.check_data(x, y, num_classes, sample_weight, None)
+    statistics, bad = gda.summarise_checked(x, labels)
+    if not is_traced(bad) and bad:
+        culprits.raise_for_rows(x, labels, domains.COMPLETE)
     intensity = _program(x, labels, statistics, platform.tuning_of(x, labels))
     return intensity[0] if one else intensity
 

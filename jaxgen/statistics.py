@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import jax
 import numpy as np
 
 from jaxgen.tracing import primal
@@ -46,6 +48,22 @@ class Statistics(Protocol):
 
 
 S = TypeVar("S", bound=Statistics)
+
+
+def describe(statistics: Any) -> str:
+    """The kind of some statistics: their type, the shapes of their arrays, and what they are of; else a type alone."""
+    if not hasattr(statistics, "merge") or not dataclasses.is_dataclass(statistics):
+        return type(statistics).__name__
+    fields = {field.name: getattr(statistics, field.name) for field in dataclasses.fields(statistics)}
+    words = [f"{name}={_describe(value)}" for name, value in fields.items() if value is not None]
+    return f"{type(statistics).__name__}({', '.join(words)})"
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, tuple) and any(hasattr(each, "merge") for each in value):
+        return f"({', '.join(map(describe, value))})"
+    leaves = [] if isinstance(value, (bool, int, float, str, tuple)) else jax.tree.leaves(value)
+    return str(np.shape(leaves[0])) if leaves else repr(value)
 
 
 def raise_for_nan(statistics: Statistics) -> None:

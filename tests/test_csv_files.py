@@ -74,7 +74,7 @@ def test_a_csv_that_is_long_or_wide(tmp_path):
         ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),
         ("x,y\n" + "inf,0\n2,1\n" * 20, "column 'x' holds infinity"),
         ("x,y\n" + "1e300,0\n2,1\n" * 20, "column 'x' cannot be standardised"),
-        ("x,y\n" + "1e-200,0\n2e-200,1\n" * 20, "column 'x' cannot be standardised, its squares overflow or vanish"),
+        ("x,y\n" + "1e-200,0\n2e-200,1\n" * 20, "column 'x' cannot be standardised: its squares overflow or vanish"),
         ("x,y\n" + "1,0\n1,1\n" * 20, "no feature is left: left out columns of one value: x."),
         (
             "x,y\n" + "".join(f"n{i},{i % 2}\n" for i in range(40)),

@@ -57,6 +57,9 @@ BAD_FITS = {
         jg.GaussianNB(), X, Y, {"num_classes": 2**31 - 1}, ValueError, r"num_classes must be at most 2147483645"),
     "integer responsibilities": (jg.LDA(), X, np.eye(2, dtype=int)[Y], {}, TypeError, r"float resp.*argmax"),
     "responsibilities of other width": (jg.LDA(), X, np.eye(2)[Y], {"num_classes": 3}, ValueError, r"num_classes=3"),
+    "labels in a column": (jg.LDA(), X, Y[:, None], {}, ValueError, r"one column, \(6, 1\). Give the labels y\[:, 0\]"),
+    "float labels in a column": (jg.LDA(), X, 1.0 * Y[:, None], {}, ValueError, r"y\[:, 0\]; for .*num_classes=1"),
+    "key for x": (jg.LDA(), jax.random.key(0), Y, {}, TypeError, r"x must be a real numeric array; found PRNGKey"),
     "negative responsibility": (jg.LDA(), X, np.eye(2)[Y] - 0.1, {}, ValueError, r"responsibilities.*found -0.1"),
     "infinite responsibility": (jg.LDA(), X, np.full((6, 2), np.inf), {}, ValueError, r"responsibilities.*finite"),
     "num_classes zero": (jg.LDA(), X, Y, {"num_classes": 0}, ValueError, r"num_classes must be at least 1; found 0"),
@@ -70,7 +73,8 @@ BAD_FITS = {
     "NaN": (jg.LDA(), SPOILT, Y, {}, ValueError, r"x must hold finite numbers; found nan at row 2, column 1"),
     "infinity": (jg.GaussianNB(), np.where(X == 3, np.inf, X), Y, {}, ValueError, r"found inf at row 1, column 1"),
     "negative count": (jg.MultinomialNB(), -X, Y, {}, ValueError, r"counts, 0 or more; found -1.0 at row 0, column 1"),
-    "NaN count": (jg.MultinomialNB(), SPOILT, Y, {}, ValueError, r"finite counts.*found nan"),
+    "NaN count": (jg.PoissonNB(), SPOILT, Y, {}, ValueError, r"finite counts.*found nan.*observed=~numpy.isnan\(x\)"),
+    "NaN in a word": (jg.BernoulliNB(), SPOILT // 9, Y, {}, ValueError, r"0 or 1; found nan.*observed=~numpy.isnan"),
     "value that is not binary": (jg.BernoulliNB(), X, Y, {}, ValueError, r"0 or 1; found 2.0 at row 1.*binarize"),
     "NaN to binarize": (jg.BernoulliNB(binarize=1.0), SPOILT, Y, {}, ValueError, r"finite numbers; found nan"),
     "negative alpha": (jg.BernoulliNB(alpha=-1.0), BITS, Y, {}, ValueError, r"BernoulliNB.alpha.*0 or more; found -1"),
@@ -122,6 +126,7 @@ BAD_FITS = {
     "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's"),
     "estimator of another library": (
         sklearn.naive_bayes.GaussianNB(), X, Y, {}, TypeError, r"one of jaxgen's.*found GaussianNB\(\)"),
+    "array for an estimator": (np.ones((90, 9)), X, Y, {}, TypeError, r"one of jaxgen's.*array\(\[\[.{0,90} …\.$"),
     "no estimator": ("LDA", X, Y, {}, TypeError, r"estimator must be one of jaxgen's.*found 'LDA'"),
 }  # fmt: skip
 
@@ -199,7 +204,7 @@ def test_what_is_no_classifier():
     ids=["weights", "bias", "log_prior", "density"],
 )
 def test_a_classifier_of_lists_is_told_to_hold_arrays(c, place):
-    message = f"c must hold arrays; found {place}. Make one with jnp.array"
+    message = f"c must hold arrays of numbers; found {place}. Make one with jnp.array"
     for verb in (jg.log_posterior, jg.predict):
         with pytest.raises(TypeError, match=message):
             verb(c, [[1.0]])
@@ -218,7 +223,7 @@ def test_a_classifier_of_lists_is_told_to_hold_arrays(c, place):
 )
 def test_a_classifier_to_begin_with_is_called_by_the_name_of_its_argument(name, fit):
     lists = jg.Classifier([0.0, 0.0], jg.Gaussian(X[:2], np.eye(2)[None]))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=rf"^{name} must hold arrays; found list as {name}\.log_prior"):
+    with pytest.raises(TypeError, match=rf"^{name} must hold arrays of numbers; found list as {name}\.log_prior"):
         fit(lists)
     stack = jax.tree.map(lambda leaf: np.stack([leaf] * 2), lists._replace(log_prior=np.zeros(2)))
     with pytest.raises(ValueError, match=rf"^{name} must be one classifier.*found \(2, 2\)"):
@@ -250,11 +255,27 @@ def _of(num_classes, density):
             r"degrees must have shape \(3, 2\)",
         ),
         (_of(3, jg.Mixed((jg.Poisson(jnp.zeros(3)),), ((0, 1),))), r"Poisson.log_rate must have shape \(K, d\)"),
+        (
+            _of(2, jg.Mixed((jg.Poisson(jnp.zeros((2, 1))),), ((0, 1, 2),))),
+            r"Mixed.densities\[0\] must have 3 features, those of the columns \(0, 1, 2\); found 1",
+        ),
+        (
+            _of(2, jg.Mixed((jg.Poisson(jnp.zeros((2, 1))), jg.Poisson(jnp.zeros((3, 1)))), ((0,), (1,)))),
+            r"Mixed.densities must all have as many classes; found 2, 3",
+        ),
+        (_of(2, jg.Mixed((jg.Poisson(jnp.zeros((2, 2))),), [[0, 1]])), r"columns must be a tuple of tuples.*\[\[0, 1"),
+        (_of(2, jg.Mixed((jg.Poisson(jnp.zeros((2, 2))),), ((0, 2),))), r"each feature 0 … d−1 is once; found"),
+        (
+            _of(2, jg.Mixed([jg.Poisson(jnp.zeros((2, 2)))], ((0, 1),))),
+            r"densities must be a tuple of.*found list of 1",
+        ),
+        (_of(2, jg.Categorical(jnp.zeros((2, 6)), 3)), r"Categorical.num_categories must be a tuple.*found 3"),
+        (_of(2, jg.Categorical(jnp.zeros((2, 6)), [3, 3])), r"Categorical.num_categories must be a tuple.*found \[3"),
         (_of(2, jg.Poisson(jnp.zeros((3, 2)))), r"log_prior must have one entry for each of the density's 3 classes"),
     ],
     ids=lambda value: type(getattr(value, "density", value)).__name__,
 )
-def test_arrays_that_do_not_fit_each_other_are_named(c, message):
+def test_parts_that_do_not_fit_each_other_are_named(c, message):
     for options in ({}, {} if isinstance(c, jg.LinearClassifier) else {"observed": np.ones((5, 2), bool)}):
         with pytest.raises(ValueError, match=message):
             jg.log_posterior(c, np.ones((5, 2), int), **options)
@@ -309,7 +330,7 @@ def test_a_stack_of_classifiers_wants_vmap():
 
 def test_statistics_of_different_kinds_do_not_merge():
     moments, counts = jg.LDA().statistics(X, Y), jg.BernoulliNB().statistics(BITS, Y)
-    with pytest.raises(TypeError, match=r"merge takes two statistics of one kind.*Moments and Counts"):
+    with pytest.raises(TypeError, match=r"merge takes two statistics of one kind.*Moments\(.* and Counts\("):
         jg.merge(moments, counts)
     with pytest.raises(ValueError, match=r"same classes and features.*scatter of shapes \(1, 2, 2\) and \(2, 2, 2\)"):
         jg.merge(moments, jg.QDA().statistics(X, Y))
@@ -664,3 +685,62 @@ def test_a_classifier_is_kept_for_the_thread_that_asked(monkeypatch):
 
     monkeypatch.setattr(preparing._Kept, "is_of", interrupted)
     np.testing.assert_array_equal(jg.log_posterior(mine, x), expected)
+
+
+@pytest.mark.parametrize(
+    ("c", "message"),
+    [
+        (
+            jg.Poisson(jnp.zeros((2, 1))),
+            r"c must be a classifier.*found Poisson. jaxgen.Classifier\(log_prior, density\)",
+        ),
+        (_of(2, None), r"c.density must be one, such as jaxgen.Gaussian; found NoneType"),
+        (
+            _of(2, jg.Bernoulli(jnp.zeros((2, 1)), jnp.zeros((2, 1)), binarize="1")),
+            r"Bernoulli.binarize must be None or",
+        ),
+        (_of(2, jg.Poisson(np.array([["0"], ["1"]]))), r"numbers; found one of dtype <U1 as c\.density\.log_rate"),
+    ],
+    ids=["density", "none", "threshold", "words"],
+)
+def test_what_is_no_classifier_is_refused(c, message):
+    for verb in (jg.log_posterior, jg.predict):
+        with pytest.raises(TypeError, match=message):
+            verb(c, np.ones((5, 1)))
+
+
+@pytest.mark.parametrize("density", [jg.Gaussian, lambda m, c: jg.Mixed((jg.Gaussian(m, c),), ((0, 1),))])
+def test_a_covariance_in_place_of_its_factor_is_refused(density):
+    covariance = np.array([[[4.0, 1.0], [1.0, 2.0]]])
+    wrong, right = (_of(2, density(np.eye(2), factor)) for factor in (covariance, np.linalg.cholesky(covariance)))
+    for verb in (jg.log_likelihood, jg.predict):
+        with pytest.raises(ValueError, match=r"cholesky must hold lower triangular factors; found 1.0 at \[0, 0, 1\]"):
+            verb(wrong, X)
+        verb(right, X)
+
+
+def test_statistics_of_two_kinds_are_told_apart_in_a_word():
+    poisson, bernoulli = (estimator.statistics(BITS, Y) for estimator in (jg.PoissonNB(), jg.BernoulliNB()))
+    with pytest.raises(TypeError, match=r"found Counts\(.*binary=False\) and Counts\(.*binary=True\)\.$"):
+        jg.merge(poisson, bernoulli)
+    with pytest.raises(TypeError, match=r"found int and float"):
+        jg.merge(1, 2.0)  # pyright: ignore[reportArgumentType]
+    mixed = [jg.MixedNB(((jg.PoissonNB(), (i,)), (jg.BernoulliNB(), (1 - i,)))) for i in (0, 1)]
+    with pytest.raises(
+        TypeError, match=r"columns=\(\(0,\), \(1,\)\)\) and MixedStatistics\(.*columns=\(\(1,\), \(0,\)\)\)"
+    ):
+        jg.merge(*(estimator.statistics(BITS, Y) for estimator in mixed))
+
+
+def test_labels_below_minus_one_are_no_labels():
+    with pytest.raises(
+        ValueError, match=r"y must hold labels 0 … K−1, or −1 for a row that has none; found -2 in row 1"
+    ):
+        jg.fit_em(jg.GaussianNB(), X, np.array([0, -2, 1, 1, -1, 0]), key=jax.random.key(0))
+    with pytest.raises(ValueError, match=r"found -1 in row 0.*jaxgen.fit_em takes −1 for a row without a label"):
+        jg.fit(jg.GaussianNB(), X, Y - 1)
+
+
+def test_one_class_may_have_responsibilities():
+    c = jg.fit(jg.GaussianNB(), X, np.ones((6, 1)), num_classes=1)
+    np.testing.assert_allclose(c.density.mean, X.mean(axis=0)[None])

@@ -297,7 +297,7 @@ def test_a_start_that_does_not_fit_is_refused():
     with pytest.raises(TypeError, match=r"start must be a LinearClassifier.*found Classifier"):
         jg.train(jg.LogisticRegression(), x, y, start=lda)
     lists = jax.tree.map(np.ndarray.tolist, jax.device_get(jg.to_linear(lda)))
-    with pytest.raises(TypeError, match=r"start must hold arrays; found list as start\.weights"):
+    with pytest.raises(TypeError, match=r"start must hold arrays of numbers; found list as start\.weights"):
         jg.train(jg.LogisticRegression(), x, y, start=lists)
     with pytest.raises(ValueError, match=r"weights of shape \(2, 3\).*found \(3, 3\)"):
         jg.train(jg.LogisticRegression(), x[:, :2], y, start=jg.to_linear(lda))
