@@ -114,13 +114,21 @@ def _usable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -
 
 
 def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
-    def blank() -> tuple[Array, Array]:
-        contained = domain.contains(x.values)
-        absent = (labels.row_weight == 0).at[x.rows].get(mode="promise_in_bounds")[:, None]
-        return jnp.where(absent & ~contained, 0, x.values), jnp.all(contained | absent)
+    has_weights = not (isinstance(labels, HardLabels) and labels.weight is None)
+
+    def absent(x: SparseRows) -> Array:
+        return (labels.row_weight == 0).at[x.rows].get(mode="promise_in_bounds")[:, None]
+
+    def look() -> tuple[Array, Array]:
+        sums = x.summed()  # of entries in one place that are bad alone, such as −1 and 3
+        good = domain.contains(sums.values)
+        if not has_weights:  # then no row of the matrix is absent
+            return x.values, jnp.all(good)
+        values = jnp.where(absent(x) & ~domain.contains(x.values), 0, x.values)
+        return values, jnp.all(good | absent(sums))
 
     valid = x.within(domain.contains)
-    if isinstance(labels, HardLabels) and labels.weight is None:  # then no row of the matrix is absent
+    if x.unique and not has_weights:
         return x, labels, valid
-    values, valid = shortcut(valid, lambda: (x.values, valid), blank)
+    values, valid = shortcut(valid, lambda: (x.values, valid), look)
     return dataclasses.replace(x, values=values), labels, valid

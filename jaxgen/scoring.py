@@ -174,8 +174,7 @@ def _outside(c: Any, x: Any, tuning: Tuning | None) -> Array:
         return blocks.map_rows(block, rows, block=blocks.num_rows(tuning.score_elements, rows.shape[-1]))[0]
 
     def sparse(x: SparseRows, tuning: Tuning) -> Array:
-        x = x.reading(tuning.window).inside().astype(dtype)
-        x = x if c.domain.adds else x.summed()
+        x = x.reading(tuning.window).inside().astype(dtype).summed()
         return x.row_sum(lambda values: (~contains(values)).astype(x.dtype)) > 0
 
     if isinstance(x, SparseRows):

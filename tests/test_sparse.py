@@ -561,3 +561,23 @@ def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row():
     assert scoring._program._cache_size() == compiled
     for n in (1, 2, 9, 33):
         assert jg.predict(c, x[:n]).tolist() == np.argmax(posterior[:n], axis=1).tolist()
+
+
+@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.PoissonNB(), jg.ComplementNB()])
+@pytest.mark.parametrize("weight", [None, np.array([1.0, 2.0, 0.0])])
+def test_entries_of_one_place_count_by_their_sum_under_a_trace(estimator, weight):
+    """−1 and 3 are the count 2, as in the difference of two matrices; −3 and 2 are none."""
+    place, y = jnp.array([[0, 1], [0, 1], [1, 0], [2, 1]]), np.array([0, 1, 1])
+
+    def score(values):
+        x = sparse.BCOO((values, place), shape=(3, 2))
+        c = jg.fit(estimator, x, y, num_classes=2, sample_weight=weight)
+        return jg.log_posterior(c, sparse.BCOO((values[:3], place[:3]), shape=(2, 2)))
+
+    good, bad = jnp.array([-1.0, 3.0, 2.0, 1.0]), jnp.array([2.0, -3.0, 2.0, 1.0])
+    dense = np.array([[0.0, 2.0], [2.0, 0.0], [0.0, 1.0]])
+    c = jg.fit(estimator, dense, y, sample_weight=weight)
+    np.testing.assert_allclose(jax.jit(score)(good), jg.log_posterior(c, dense[:2]), rtol=1e-12)
+    assert np.isnan(jax.jit(score)(bad)).any()
+    spoilt = good.at[3].set(np.nan)  # of an absent row, where there are weights
+    assert np.isnan(jax.jit(score)(spoilt)).any() == (weight is None)
