@@ -63,13 +63,13 @@ def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, c
         has_label = y != -1
         if num_classes is None and not is_traced(y) and not has_label.any():
             raise ValueError("num_classes must be given where no row has a label; found None.")
-        if not is_traced(y) and jnp.issubdtype(y.dtype, jnp.integer) and (below := np.asarray(y) < -1).any():
-            row = int(np.argmax(below))
-            raise ValueError(
-                f"y must hold labels 0 … K−1, or −1 for a row that has none; found {y[row]} in row {row}. Relabel it."
-            )
         y = numpy.where(has_label, y, 0)
-    return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
+    try:
+        return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)
+    except ValueError as error:
+        if y.ndim > 1 or is_traced(y) or not (y < -1).any():
+            raise
+        raise ValueError(f"{error} −1 is for a row without a label.") from None
 
 
 @partial(jax.jit, static_argnames=("dtype", "sure"))

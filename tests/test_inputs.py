@@ -734,7 +734,7 @@ def test_statistics_of_two_kinds_are_told_apart_in_a_word():
 
 def test_labels_below_minus_one_are_no_labels():
     with pytest.raises(
-        ValueError, match=r"y must hold labels 0 … K−1, or −1 for a row that has none; found -2 in row 1"
+        ValueError, match=r"y must hold labels in \[0, 2\); found -2 in row 1.* −1 is for a row without"
     ):
         jg.fit_em(jg.GaussianNB(), X, np.array([0, -2, 1, 1, -1, 0]), key=jax.random.key(0))
     with pytest.raises(ValueError, match=r"found -1 in row 0.*jaxgen.fit_em takes −1 for a row without a label"):
