@@ -125,7 +125,10 @@ def check_arrays(name: str, tree: Any) -> None:
 
 
 def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and (jnp.issubdtype(leaf.dtype, jnp.number) or leaf.dtype == bool)
+    if not hasattr(leaf, "shape"):
+        return False
+    kind = getattr(leaf.dtype, "kind", "V")  # that of bfloat16; a key has none
+    return kind in "biuf" or (kind == "V" and jnp.issubdtype(leaf.dtype, jnp.number))
 
 
 def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = math.inf) -> None:

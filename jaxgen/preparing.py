@@ -98,7 +98,7 @@ def check_classifier(c: Any, name: str = "c") -> None:
         )
     check_arrays(name, c)
     density = getattr(c, "density", None)
-    if hasattr(c, "log_prior") and not hasattr(density, "log_likelihood"):
+    if hasattr(c, "log_prior") and not hasattr(type(density), "num_features"):
         raise TypeError(f"{name}.density must be one, such as jaxgen.Gaussian; found {type(density).__name__}.")
     if len(c.class_shape) != 1:
         raise ValueError(
