@@ -150,8 +150,8 @@ def check_shapes(owner: Any) -> None:
 
 def parts(owner: Any) -> dict[str, Any]:
     """The densities that a classifier or a density is made of, by what stands behind its name."""
-    if hasattr(owner, "density"):
-        return {".density": owner.density}
+    if hasattr(owner, "density"):  # what stands around a density is no name that a caller knows
+        return {".density" if hasattr(type(owner), "class_shape") else "": owner.density}
     return {f".densities[{i}]": density for i, density in enumerate(getattr(owner, "densities", ()))}
 
 
@@ -179,7 +179,7 @@ def _check_positive(name: str, owner: Any) -> None:
         _check_positive(name + place, part)
 
 
-def check_factors(owner: Any, name: str = "c") -> None:
+def check_factors(owner: Any, name: str) -> None:
     """Raise a ValueError for concrete factors that are not triangular: scores would look at one half of them."""
     for attribute in optional(owner, "positive"):
         array = np.asarray(getattr(owner, attribute))

@@ -13,8 +13,11 @@ from jaxgen import host_arrays
 from jaxgen.arguments import check_arrays
 from jaxgen.density import check_factors, check_parameters, check_shapes, optional
 from jaxgen.numerics import working_dtype
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Float
 
@@ -40,9 +43,9 @@ def _may_be_kept(leaves: list[Any]) -> bool:
     return all(isinstance(leaf, jax.Array) for leaf in leaves) and sum(leaf.size for leaf in leaves) <= _SMALL
 
 
-# The latest that was prepared, and the latest that was found to hold what a density holds.
+# The latest that was prepared, and the latest that each check found to be good.
 _prepared = _Kept()
-_checked = _Kept()
+_checked: dict[Callable[..., None], _Kept] = {}
 
 
 class Scorer(Protocol):
@@ -106,16 +109,22 @@ def check_classifier(c: Any, name: str = "c") -> None:
             "For a stack of classifiers: jax.vmap(verb, in_axes=(0, None))(c, x)."
         )
     check_shapes(c)
+    if not is_traced(c) and not host_arrays.is_distributed(c):
+        _once(check_factors, c, name)
 
 
-def check_once(c: Scorer) -> None:
-    """Raise for a classifier that makes scores NaN, where an answer cannot say so; of the latest small one, once."""
-    global _checked
+def check_numbers(c: Scorer) -> None:
+    """Raise for a concrete classifier that makes scores NaN, where an answer cannot say so."""
+    _once(check_parameters, c)
+
+
+def _once(check: Callable[..., None], c: Any, *arguments: str) -> None:
+    """A check of a concrete classifier; of the latest small one, it is made once."""
     leaves, structure = jax.tree.flatten(c)
-    if not _checked.is_of(structure, leaves):
-        check_parameters(c)
+    if not _checked.get(check, _Kept()).is_of(structure, leaves):
+        check(c, *arguments)
         if _may_be_kept(leaves):
-            _checked = _Kept(structure, leaves)
+            _checked[check] = _Kept(structure, leaves)
 
 
 def ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
@@ -141,8 +150,6 @@ def ready(c: Scorer, *, likelihood: bool, many: bool) -> Any:
 
 def _form(c: Scorer, *, likelihood: bool) -> Any:
     """The quick form where it is accurate, else what is prepared."""
-    if not host_arrays.is_distributed(c):
-        check_factors(c)
     form, accurate = _quick_program(c, likelihood)
     return form if accurate is None or accurate else _prepare_program(c, likelihood)
 

@@ -14,7 +14,7 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.density import optional
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike
-from jaxgen.preparing import check_classifier, check_once, forms_of, in_one_dtype, ready
+from jaxgen.preparing import check_classifier, check_numbers, forms_of, in_one_dtype, ready
 from jaxgen.sparse import SparseRows
 from jaxgen.tracing import is_traced
 
@@ -61,7 +61,7 @@ def score(
     if not is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     if place is not None and not _holds_nan(result) and not host_arrays.is_distributed(c):
-        check_once(c)
+        check_numbers(c)
     return result
 
 

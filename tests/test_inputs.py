@@ -713,10 +713,22 @@ def test_what_is_no_classifier_is_refused(c, message):
 def test_a_covariance_in_place_of_its_factor_is_refused(density):
     covariance = np.array([[[4.0, 1.0], [1.0, 2.0]]])
     wrong, right = (_of(2, density(np.eye(2), factor)) for factor in (covariance, np.linalg.cholesky(covariance)))
-    for verb in (jg.log_likelihood, jg.predict):
-        with pytest.raises(ValueError, match=r"cholesky must hold lower triangular factors; found 1.0 at \[0, 0, 1\]"):
-            verb(wrong, X)
-        verb(right, X)
+    observed, key = X > 3, jax.random.key(0)
+    for use in (
+        lambda c: jg.log_likelihood(c, X),
+        lambda c: jg.predict(c, X, observed=observed),
+        lambda c: jg.impute(c, X, observed),
+        lambda c: jg.sample(key, c, 3),
+        jg.to_linear,
+    ):
+        message = (
+            r"^c\.density(\.densities\[0\])?\.cholesky must hold lower triangular factors; found 1.0 at \[0, 0, 1\]"
+        )
+        with pytest.raises(ValueError, match=message):
+            use(wrong)
+        use(right)
+    with pytest.raises(ValueError, match=r"^start\.density.*cholesky must hold lower triangular factors"):
+        jg.fit_em(jg.LDA(), X, start=wrong)
 
 
 def test_statistics_of_two_kinds_are_told_apart_in_a_word():
