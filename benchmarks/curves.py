@@ -115,21 +115,20 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     for table in tables:
         console.print(table.explain(), highlight=False, markup=False)
     plans = _plans(tables, splits, l2, pair=pair)
+    pairs = [task for plan in plans for task in plan.pair]
+    everything = [task for plan in plans for task in plan.all]
     programs = Programs()
     with Progress(console=console, transient=True) as progress:
         bar = progress.add_task("compiling", total=None)
-        seconds = [
-            programs.prepare(tasks, lambda: progress.advance(bar))
-            for tasks in ([task for plan in plans for task in plan.pair], [task for plan in plans for task in plan.all])
-        ]
-        fits = sum(len(plan.all) for plan in plans)
-        bar = progress.add_task("fitting", total=fits)
+        compile_seconds = programs.prepare(pairs, lambda: progress.advance(bar))
+        others_seconds = programs.prepare(everything, lambda: progress.advance(bar))
+        bar = progress.add_task("fitting", total=len(everything))
 
         def note(task: Task) -> None:
             progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"), advance=1)
 
         results = [_fit(plan, programs, note) for plan in plans]
-        bar = progress.add_task("a loop of scikit-learn and NumPy", total=sum(len(plan.pair) for plan in plans))
+        bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(pairs))
         looped, solved = _loops(plans, results, l2, lambda: progress.advance(bar))
     about = environment()
     record = {
@@ -137,8 +136,8 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         "splits": splits,
         "l2": l2,
         "seed": SEED,
-        "compile_seconds": seconds[0],
-        "compile_seconds_of_others": seconds[1],
+        "compile_seconds": compile_seconds,
+        "compile_seconds_of_others": others_seconds,
         "loop": compare(looped, splits),
         "optimum": compare(solved, splits),
         "tables": [of_table(plan, timed) for plan, timed in zip(plans, results, strict=True)],
