@@ -34,8 +34,11 @@ def use_everything(estimator, x, y):
 
 @pytest.mark.parametrize(
     ("estimator", "array", "n"),
-    [(estimator, np.asarray, 23) for estimator in (jg.LDA(), jg.MultinomialNB(), jg.LogisticRegression())]
-    + [(jg.QDA(), jnp.asarray, 25)],
+    [(estimator, np.asarray, 23) for estimator in (jg.LDA(), jg.LogisticRegression())]
+    + [
+        pytest.param(*case, marks=pytest.mark.thorough)
+        for case in ((jg.MultinomialNB(), np.asarray, 23), (jg.QDA(), jnp.asarray, 25))
+    ],
 )
 def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, array, n):
     x = np.random.default_rng(0).integers(0, 2, size=(n, D)).astype(np.float32)
@@ -179,6 +182,7 @@ print(len(hits))
     assert int(run_script(code)[1]) >= 3  # statistics, estimate, predict
 
 
+@pytest.mark.thorough
 def test_what_is_loaded_on_a_thread_has_been_when_a_call_ends(run_script):
     """Else a caller who loads another part of it meets Python's error for imports that wait for each other."""
     code = """

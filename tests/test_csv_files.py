@@ -55,6 +55,7 @@ def test_a_csv_with_one_field_more_than_names(tmp_path, row):
     np.testing.assert_array_equal(data.y, np.arange(60) % 2)
 
 
+@pytest.mark.thorough
 def test_a_csv_that_is_long_or_wide(tmp_path):
     n = 300_000  # pandas reads parts of it apart, unless told
     labels = ["" if i == 3 else "x" if i >= n - 2 else i % 2 for i in range(n)]

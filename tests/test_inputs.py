@@ -583,7 +583,15 @@ def test_what_else_is_refused_by_name():
         jg.fit_em(jg.LDA(), x, num_classes=2, start=jg.to_linear(c))
 
 
-@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB(), jg.BernoulliNB(), jg.LogisticRegression()], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        jg.LDA(),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in (jg.GaussianNB(), jg.BernoulliNB())),
+        jg.LogisticRegression(),
+    ],
+    ids=str,
+)
 def test_known_rows_are_checked_where_only_the_classifiers_are_a_stack(estimator):
     x = np.random.default_rng(0).integers(0, 2, (9, 2)).astype(float)
     c = jg.fit(estimator, x, np.arange(9) % 3)
@@ -651,7 +659,9 @@ def test_lists_and_boolean_labels_are_welcome():
     np.testing.assert_allclose(c.density.mean, jg.fit(jg.GaussianNB(), X, Y).density.mean)
 
 
-@pytest.mark.parametrize("order", [">f4", ">f8", ">i2", ">i4", ">i8"])
+@pytest.mark.parametrize(
+    "order", [">f4", ">i8", *(pytest.param(order, marks=pytest.mark.thorough) for order in (">f8", ">i2", ">i4"))]
+)
 def test_arrays_of_the_other_byte_order_are_read_in_it(order):
     x, y = np.array([[3.0, 1, 0], [2, 0, 0], [0, 0, 4], [1, 0, 5]]), np.array([1, 1, 0, 0])
     label = y.astype(order) if order[1] == "i" else y

@@ -37,7 +37,11 @@ def test_optimum_equals_scikit_learn(load, l2):
 
 @pytest.mark.parametrize(
     ("load", "dtype"),
-    [(load_breast_cancer, np.float32), (load_breast_cancer, np.float64), (load_digits, np.float32)],
+    [
+        (load_breast_cancer, np.float32),
+        pytest.param(load_breast_cancer, np.float64, marks=pytest.mark.thorough),
+        (load_digits, np.float32),
+    ],
 )
 def test_raw_units_are_no_obstacle(load, dtype):
     x, y = load(return_X_y=True)
@@ -47,8 +51,15 @@ def test_raw_units_are_no_obstacle(load, dtype):
     np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), theirs.predict_proba(x), atol=5e-3)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("l2", [0.0, 0.7])
+@pytest.mark.parametrize(
+    ("l2", "classes"),
+    [
+        (0.0, 3),
+        (0.7, 2),
+        pytest.param(0.0, 2, marks=pytest.mark.thorough),
+        pytest.param(0.7, 3, marks=pytest.mark.thorough),
+    ],
+)
 def test_gradient_of_the_stated_objective_is_zero_at_the_optimum(classes, l2):
     x, y = overlapping(classes=classes)
     weight = np.random.default_rng(1).random(len(y))
@@ -182,7 +193,7 @@ def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
         assert not report.converged
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("most", [2**11, 0])
 def test_features_that_depend_on_each_other_separate_nothing(monkeypatch, dtype, most):
     """Indicators that sum to one leave the optimum without a place of its own, but finite."""
@@ -219,7 +230,15 @@ def test_bad_weights_and_values_under_a_trace_give_nan():
         assert all(np.isnan(leaf).all() for leaf in fit(spoilt, weight))
 
 
-@pytest.mark.parametrize("seen", [(0,), (0, 1), (0, 1, 2, 3), (0, 3)])  # of four classes two may have no data
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param((0,), marks=pytest.mark.thorough),
+        (0, 1),
+        pytest.param((0, 1, 2, 3), marks=pytest.mark.thorough),
+        (0, 3),
+    ],
+)  # of four classes two may have no data
 def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen):
     rng = np.random.default_rng(7)
     x = jnp.asarray(rng.normal(size=(30, 3)))
@@ -359,7 +378,7 @@ def test_the_weight_of_an_absent_row_has_its_derivative_where_it_alone_varies():
     np.testing.assert_allclose(slope, (weights(weight + h * (weight == 0)) - weights(weight)) / h, rtol=1e-4)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_constant_feature_has_a_derivative(classes):
     x, y = np.array([[0.0, 1], [1, 1], [2, 1], [3, 1], [1, 1], [4, 1]]), np.arange(6) % classes
 

@@ -30,7 +30,7 @@ def falling(steps):
     return optax.adam(optax.cosine_decay_schedule(0.05, steps))
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_many_epochs_come_close_to_the_optimum(classes):
     x, y = data(classes=classes)
     optimum = jg.fit(jg.LogisticRegression(l2=5.0), x, y)

@@ -50,7 +50,7 @@ def test_distances_are_scipys_and_the_background_has_the_moments_of_all_rows(nam
     np.testing.assert_allclose(jg.relative_mahalanobis(c, POINTS[0]), relative[0], rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", ["LDA", "QDA", "GaussianNB"])
+@pytest.mark.parametrize("name", [pytest.param("LDA", marks=pytest.mark.thorough), "QDA", "GaussianNB"])
 def test_distances_of_what_was_observed_are_those_under_the_marginals(name):
     c = jg.fit(EXACT[name], X, Y)
     observed = np.array([[1, 1, 0, 1], [0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0]], bool)
@@ -148,7 +148,11 @@ def test_what_is_refused_and_why(verb):
     ("estimator", "least"),  # area under the ROC curve: measured, less 0.01
     [
         (jg.GaussianNB(ridge=1e-2), {"log_evidence": 0.84, "mahalanobis": 0.83, "relative_mahalanobis": 0.89}),
-        (jg.LDA(ridge=1e-2), {"log_evidence": 0.83, "mahalanobis": 0.83, "relative_mahalanobis": 0.89}),
+        pytest.param(
+            jg.LDA(ridge=1e-2),
+            {"log_evidence": 0.83, "mahalanobis": 0.83, "relative_mahalanobis": 0.89},
+            marks=pytest.mark.thorough,
+        ),
         (jg.QDA(ridge=1e-1), {"log_evidence": 0.94, "mahalanobis": 0.93, "relative_mahalanobis": 0.95}),
     ],
 )

@@ -88,6 +88,7 @@ def test_missing_features_are_left_out_of_the_fits_and_of_the_judgement(folds):
         np.testing.assert_allclose(ours.log_loss[f], loss, rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_what_correlated_features_fill_in_is_fitted_for_each_fold():
     x, half = np.where(RNG.random((N, 4)) < 0.9, X, np.nan), FOLD % 2
     ours = jg.cross_validate(jg.LDA(), x, Y, folds=half, observed=~np.isnan(x))
@@ -120,7 +121,9 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
     assert calls == [[10, 2]] * 5
 
 
-@pytest.mark.parametrize("weight", [None, RNG.integers(0, 3, N)], ids=["", "weighted"])
+@pytest.mark.parametrize(
+    "weight", [pytest.param(None, marks=pytest.mark.thorough), RNG.integers(0, 3, N)], ids=["", "weighted"]
+)
 @pytest.mark.parametrize(
     "estimator",
     [
@@ -272,9 +275,9 @@ LEVELS = RNG.integers(0, 3, (N, 4))
     ("estimator", "peer", "x"),
     [
         (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr"), X),
-        (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0), X),
+        pytest.param(jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0), X, marks=pytest.mark.thorough),
         (jg.MultinomialNB(), MultinomialNB(), WORDS),
-        (jg.BernoulliNB(), BernoulliNB(), BITS),
+        pytest.param(jg.BernoulliNB(), BernoulliNB(), BITS, marks=pytest.mark.thorough),
         (jg.CategoricalNB(3), CategoricalNB(min_categories=3), LEVELS),
         (jg.LogisticRegression(l2=0.5), LogisticRegression(C=2.0, tol=1e-10, max_iter=1000), X),
     ],
@@ -338,7 +341,7 @@ def test_rows_that_cannot_be_left_out_and_why(estimator, x, y, error, message):
     ("estimator", "x", "weight", "observed"),
     [
         (jg.GaussianNB(), X[:40], None, np.random.default_rng(0).random((40, 4)) < 0.8),
-        (jg.LogisticRegression(), X[:40], None, None),
+        pytest.param(jg.LogisticRegression(), X[:40], None, None, marks=pytest.mark.thorough),
         (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS[:40]), np.arange(40) % 3, None),
     ],
 )
@@ -410,7 +413,11 @@ def test_a_grid_under_jit_is_the_grid(estimator):
     np.testing.assert_allclose(slopes, [(loss(v + 1e-5) - loss(v - 1e-5)) / 2e-5 for v in (0.5, 2.0)], rtol=1e-5)
 
 
-@pytest.mark.parametrize("estimator", [jg.LDA(), jg.BernoulliNB(), jg.LogisticRegression()], ids=str)
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.LDA(), pytest.param(jg.BernoulliNB(), marks=pytest.mark.thorough), jg.LogisticRegression()],
+    ids=str,
+)
 def test_a_row_of_weight_zero_may_hold_anything(estimator):
     weight = (np.arange(N) % 11 > 0).astype(float)
     x = (X > 1).astype(float) if isinstance(estimator, jg.BernoulliNB) else X
@@ -425,7 +432,7 @@ def test_a_row_of_weight_zero_may_hold_anything(estimator):
     assert np.isnan(of_none.log_loss).tolist() == [True, False, False, False, False]
 
 
-@pytest.mark.parametrize("estimator", [jg.GaussianNB, jg.LDA])
+@pytest.mark.parametrize("estimator", [pytest.param(jg.GaussianNB, marks=pytest.mark.thorough), jg.LDA])
 def test_what_an_absent_row_holds_reaches_no_derivative_where_rows_are_left_out(estimator):
     x, y, weight = X[:20].astype(np.float64), Y[:20], np.ones(20)
     weight[7] = 0.0

@@ -98,7 +98,7 @@ def close(a, b, tolerance=1e-10):
 
 
 @each_container
-@pytest.mark.parametrize("family", ["multinomial", "Bernoulli MLE"])
+@pytest.mark.parametrize("family", [pytest.param("multinomial", marks=pytest.mark.thorough), "Bernoulli MLE"])
 def test_sparse_equals_dense(container, family):
     estimator, x = FAMILIES[family]
     dense = jg.fit(estimator, x, Y)
@@ -117,7 +117,7 @@ def test_weights_and_soft_labels(family, labels, weight):
 
 
 @pytest.mark.parametrize("make", [padded_bcoo, CONTAINERS["bcsr"], CONTAINERS["padded rows"]])
-@pytest.mark.parametrize("family", ["multinomial", "binarised"])
+@pytest.mark.parametrize("family", ["multinomial", pytest.param("binarised", marks=pytest.mark.thorough)])
 def test_under_jit(make, family):
     estimator, x = FAMILIES[family]
 
@@ -563,7 +563,10 @@ def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row():
         assert jg.predict(c, x[:n]).tolist() == np.argmax(posterior[:n], axis=1).tolist()
 
 
-@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.PoissonNB(), jg.ComplementNB()])
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.MultinomialNB(), *(pytest.param(e, marks=pytest.mark.thorough) for e in (jg.PoissonNB(), jg.ComplementNB()))],
+)
 @pytest.mark.parametrize("weight", [None, np.array([1.0, 2.0, 0.0])])
 def test_entries_of_one_place_count_by_their_sum_under_a_trace(estimator, weight):
     """−1 and 3 are the count 2, as in the difference of two matrices; −3 and 2 are none."""
