@@ -78,8 +78,13 @@ def _partial_rows(x: Any, mask: Any) -> PartialRows:
     return PartialRows(x, observed)
 
 
-def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) -> Labels:
-    """Labels, responsibilities and weights in one form, checked against the rows of x."""
+def check_labels(
+    x: Any, y: Any, num_classes: int | None, sample_weight: Any, *, more: str = "raise the number of classes"
+) -> Labels:
+    """Labels, responsibilities and weights in one form, checked against the rows of x.
+
+    `more` is how a caller gets more classes, for the message of a label that is too large.
+    """
     y = as_array("y", y)
     n = x.shape[0]
     if y.ndim not in (1, 2) or y.shape[0] != n:
@@ -90,7 +95,7 @@ def check_labels(x: Any, y: Any, num_classes: int | None, sample_weight: Any) ->
     weight = None if sample_weight is None else check_weight(n, sample_weight)
     if y.ndim == 2:
         return _check_responsibilities(y, num_classes, weight)
-    return _check_hard_labels(y, num_classes, weight)
+    return _check_hard_labels(y, num_classes, weight, more)
 
 
 def check_weight(n: int, sample_weight: Any) -> AnyArray:
@@ -103,7 +108,7 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     return weight
 
 
-def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabels:
+def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, more: str) -> HardLabels:
     if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise TypeError(
             f"y must be integer labels 0 … K−1 of shape (n,) or float responsibilities of shape (n, K); found "
@@ -127,7 +132,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any) -> HardLabe
                 row = int(np.argmax(outside))
                 remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
                 if num_classes < ANY_CLASSES and labels[row] >= 0:
-                    remedy += ", or raise the number of classes"
+                    remedy += f", or {more}"
                 if labels[row] == -1:
                     remedy += "; jaxgen.fit_em takes −1 for a row without a label"
                 below = num_classes >= ANY_CLASSES and labels[row] < 0

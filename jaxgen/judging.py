@@ -127,7 +127,8 @@ def judge_scores(
             f"y must have one entry for each row of {judged.name}: integer labels ({n},) or float responsibilities "
             f"({n}, {K}), a column a class; found shape {y.shape}. Give the y of the same rows."
         )
-    return _judge(measure, judged, inputs.check_labels(values, y, K, sample_weight), values, *extra)
+    more = f"give {judged.name} a column for each class"
+    return _judge(measure, judged, inputs.check_labels(values, y, K, sample_weight, more=more), values, *extra)
 
 
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:

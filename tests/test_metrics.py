@@ -303,7 +303,8 @@ BAD_CALLS = {
     "no log odds": (
         metrics.roc_auc, (Y % 2, np.full((N, 2), -np.inf)), {"sample_weight": WEIGHT + 1}, ValueError,
         r"log odds.*found \[-inf -inf\] in row 0"),
-    "three classes, one score": (metrics.roc_auc, (Y, LOG_POSTERIOR[:, 0]), {}, ValueError, r"labels in \[0, 2\)"),
+    "three classes, one score": (
+        metrics.roc_auc, (Y, LOG_POSTERIOR[:, 0]), {}, ValueError, r"labels in \[0, 2\).*give score a column for each"),
     "negative label": (metrics.accuracy, (Y - 1, PREDICTED), {}, ValueError, r"y must hold labels of 0 or more; f"),
     "large label": (metrics.accuracy, (Y + 2**30, PREDICTED), {}, ValueError, r"labels in \[0, 1073741824\); found"),
     "score of one column": (metrics.roc_auc, (Y % 2, LOG_POSTERIOR[:, :1]), {}, ValueError, r"\(40, 1\).*Give score"),
