@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import math
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, culprits, domains, inputs, measures, metrics, platform, threads
-from jaxgen.classify import log_posterior
+from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Part, Rows, copies, deal, members, outside
+from jaxgen.folds import Rows, copies, deal, members, outside
+from jaxgen.held_out import judge
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.total import holds_nan_or_infinity
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.platform import Tuning
+    from jaxgen.folds import Part
 
 
 class CrossValidation(NamedTuple):
@@ -116,7 +114,7 @@ def cross_validate(
         classifiers = _by_merging(estimator, rows, parts, num_classes)
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
-    judged = _each(lambda f: _judge(classifiers, f, parts[f], inside[f]), len(parts), classifiers)
+    judged = _each(lambda f: judge(classifiers, f, parts[f], inside[f]), len(parts), classifiers)
     stack = jnp.stack if is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
     return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
@@ -199,56 +197,3 @@ def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any
     rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
     classifiers = jax.vmap(estimator.estimate)(rests)
     return classifiers, rests, jax.vmap(holds_nan_or_infinity)(classifiers)
-
-
-def _judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) -> tuple[Array, Array]:
-    """Accuracy and log loss of one of the classifiers on its fold, which has these rows inside."""
-    rows = part.present
-    dense = isinstance(rows.x, (np.ndarray, jax.Array))
-    if dense and not is_traced(classifiers):
-        accuracy, log_loss = _judge_program(classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
-        if not np.isnan(log_loss):
-            return accuracy, log_loss
-    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
-    if rows.sample_weight is not None:  # an absent row may hold anything
-        counts = np.flatnonzero(np.asarray(rows.sample_weight) > 0)
-        if not len(counts):
-            none = jnp.full_like(jax.tree.leaves(classifier)[0], jnp.nan, shape=())
-            return none, none
-        rows, inside = rows.at(counts), inside[counts]
-    # What is NaN has a reason, which an eager call gives.
-    posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
-    if not is_traced(posterior):
-        _check_possible(posterior, f, inside)
-    accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
-    return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
-
-
-def _check_possible(posterior: Any, f: int, inside: Int[np.ndarray, " m"]) -> None:
-    """Raise for a row of a fold that the classifier of the others knows nothing of."""
-    impossible = np.isnan(np.asarray(posterior)).any(axis=1)
-    if impossible.any():
-        raise ValueError(
-            f"x must hold rows that the other folds leave possible; found row {inside[np.argmax(impossible)]} and "
-            f"{int(impossible.sum()) - 1} more of fold {f} impossible under every class. Smooth, such as by alpha > 0, "
-            "or give such rows sample_weight 0."
-        )
-
-
-@partial(jax.jit, static_argnames="tuning")
-def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | None) -> tuple[Array, Array]:
-    """The same without the checks of what a caller gives: NaN where a posterior is."""
-    rows, skip = part
-    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
-    with platform.tuned(tuning):
-        posterior = log_posterior(classifier, rows.x, observed=rows.observed)
-    labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
-    if skip is not None:
-        labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
-    absent = (labels.row_weight == 0)[:, None]
-    posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
-    return measures.accuracy(labels, _found(posterior)), measures.log_loss(labels, posterior)
-
-
-def _found(posterior: Float[Array, "n classes"]) -> Int[Array, " n"]:
-    return jnp.argmax(posterior, axis=1).astype(jnp.int32)

@@ -18,8 +18,8 @@ from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, Gaussi
 
 import jaxgen as jg
 from jaxgen import platform
+from jaxgen.held_out import _judge_program
 from jaxgen.replicates import row_counts
-from jaxgen.resampling import _judge_program
 
 RNG = np.random.default_rng(0)
 N = 120
