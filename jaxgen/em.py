@@ -8,16 +8,15 @@ The E-step is `log_joint` and `statistics`, the M-step `estimate`; here is their
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jax.scipy.sparse.linalg import gmres
 
 from jaxgen.classify import log_joint
+from jaxgen.krylov import gmres
 from jaxgen.numerics import drop_impossible, log_sum_exp, nonnegative_or_nan, varying_alike
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from jaxgen.classifier import Classifier
     from jaxgen.em_data import Data
     from jaxgen.estimator import GenerativeEstimator
-
-# Vectors that GMRES keeps before it begins anew, and how often it may.
-_BASIS, _MOST_RESTARTS = 30, 20
 
 
 class EMReport(NamedTuple):
@@ -177,33 +173,7 @@ def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
     def of_flat(v: Array) -> Array:
         return ravel_pytree(linear(unravel(v)))[0]
 
-    def solve(matvec: Callable[[Array], Array], b: Array) -> Array:
-        size = jnp.max(jnp.abs(b))
-        size = jnp.where(size == 0, 1.0, size)
-        b = b / size
-        eps, whole = float(jnp.finfo(b.dtype).eps), jnp.linalg.norm(b)
-        enough = 8 * eps * whole
-
-        def restart(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
-            x, left, _, restarts = state
-            length = jnp.linalg.norm(left)  # a vector shorter than eps is none to GMRES
-            step, _ = gmres(matvec, left / length, tol=0.0, restart=min(_BASIS, b.size), maxiter=1)
-            following = x + length * step
-            rest = b - matvec(following)
-            nearer = jnp.linalg.norm(rest) < jnp.linalg.norm(left)
-            x, left = (jnp.where(nearer, new, old) for new, old in ((following, x), (rest, left)))
-            return x, left, nearer, restarts + 1
-
-        def unfinished(state: tuple[Array, Array, Array, Array]) -> Array:
-            _, left, nearer, restarts = state
-            return nearer & (jnp.linalg.norm(left) > enough) & (restarts < _MOST_RESTARTS)
-
-        # Beyond what rounding allows GMRES breaks down: then what it had is the answer, if it had half of the digits.
-        begin = (jnp.zeros_like(b), b, whole >= 0, jnp.zeros_like(whole, jnp.int32))
-        x, left, *_ = lax.while_loop(unfinished, restart, varying_alike(*begin))
-        return jnp.where(jnp.linalg.norm(left) <= math.sqrt(eps) * whole, x, jnp.nan) * size
-
-    return unravel(lax.custom_linear_solve(of_flat, flat, solve, solve))
+    return unravel(lax.custom_linear_solve(of_flat, flat, gmres, gmres))
 
 
 def ascend(

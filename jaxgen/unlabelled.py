@@ -101,8 +101,7 @@ def train_em(
 
     Returns:
         The classifier of the best run, and its report, which has no derivatives: those of the evidence are those of
-        `log_evidence` under the classifier. NaN under a trace where a covariance becomes singular. Inside
-        `jax.shard_map` only with `check_vma=False`, since JAX's GMRES, behind the derivative, has no such types.
+        `log_evidence` under the classifier. NaN under a trace where a covariance becomes singular.
 
     Raises:
         ValueError: for what is out of range or does not fit together, and where every run breaks down.

@@ -114,13 +114,12 @@ EM = [jg.QDA(), jg.BernoulliNB(binarize=0.0), *(pytest.param(e, marks=THOROUGH) 
 
 @pytest.mark.parametrize("estimator", EM, ids=str)
 def test_labels_that_are_missing_features_that_are_and_resamples(estimator):
-    # Of EM the derivative is found by JAX's GMRES.
     some, observed, key = np.where(Y == 1, -1, Y), X > -0.5, jax.random.PRNGKey(0)
     options = {"num_classes": K, "key": key, "restarts": 2, "max_steps": 5}
-    trace(lambda x: jg.train_em(estimator, x, some, **options), X, typed=False)
-    trace(lambda x, y: jg.fit_em(estimator, x, y, **options), some, shared=(X,), typed=False)
-    trace(jax.grad(lambda x: jnp.sum(jg.fit_em(estimator, x, **options).log_prior ** 2)), X, typed=False)
-    trace(lambda x, o: jg.fit(estimator, x, Y, num_classes=K, observed=o), X, observed, typed=not estimator.fills_in)
+    trace(lambda x: jg.train_em(estimator, x, some, **options), X)
+    trace(lambda x, y: jg.fit_em(estimator, x, y, **options), some, shared=(X,))
+    trace(jax.grad(lambda x: jnp.sum(jg.fit_em(estimator, x, **options).log_prior ** 2)), X)
+    trace(lambda x, o: jg.fit(estimator, x, Y, num_classes=K, observed=o), X, observed)
     trace(lambda x: jg.bootstrap(key, estimator, x, Y, num_classes=K, num_replicates=2), X)
 
 
