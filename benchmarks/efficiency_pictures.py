@@ -113,13 +113,16 @@ def draw_misfits(record: dict[str, Any], path: Path) -> None:
     panels = picture.subplots(1, len(misfits), sharey=True)
     for panel, misfit in zip(panels, misfits, strict=True):
         _draw_misfit(panel, misfit)
+    most = max(point["rows"] for misfit in misfits for point in misfit["sizes"])
     panels[0].set_ylabel("error above the Bayes error,\npercentage points (log scale from 0.1 up)", fontsize=9.5)
     handles, labels = panels[0].get_legend_handles_labels()
     picture.legend(handles, labels, fontsize=9, frameon=False, loc="lower left", ncols=4, bbox_to_anchor=(0.005, 0.0))
     replications = [point["replications"] for misfit in misfits for point in misfit["sizes"]]
+    overtaken = sum(misfit["overtakes"]["logistic"] is not None for misfit in misfits)
     _head(
         picture,
-        "Where the generative model is wrong, logistic regression overtakes it",
+        "Where the generative model is wrong, logistic regression overtakes it"
+        + ("" if overtaken == len(misfits) else f" in {overtaken} of {len(misfits)} cases by {most:,} rows"),
         f"Two classes, 50 : 50, ten features. All models are fitted to the same samples, {min(replications)} or more "
         "of each size; bands are ± 2 standard errors.",
     )
@@ -148,17 +151,27 @@ def _draw_misfit(panel: Axes, misfit: dict[str, Any]) -> None:
         level = np.interp(np.log(crossing), np.log(sizes), [p["logistic"]["mean"] for p in misfit["sizes"]])
         meeting = (crossing, float(level) - misfit["bayes_error"])
         panel.plot(*meeting, "o", markersize=10, markerfacecolor="none", markeredgecolor=WARM, zorder=5)
+        # The curves fall: there is room above them, and on the right half of the axis more below them.
+        right = crossing**2 > sizes[0] * sizes[-1]
         panel.annotate(
-            f"errors meet at about {round_to(crossing):,} rows",
+            f"errors meet at about {round_to(crossing):,}",
             meeting,
-            xytext=(12, 36),
+            xytext=(-12, -36) if right else (12, 36),
             textcoords="offset points",
+            ha="right" if right else "left",
             fontsize=9,
             color=WARM,
-            arrowprops={"arrowstyle": "-", "color": WARM, "linewidth": 1, "shrinkB": 6, "relpos": (0.1, 0)},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": WARM,
+                "linewidth": 1,
+                "shrinkB": 6,
+                "relpos": (0.9, 1) if right else (0.1, 0),
+            },
         )
     panel.set_xscale("log")
-    panel.set_xticks([10**i for i in range(1, 6) if sizes[0] <= 10**i <= sizes[-1]])
+    powers = [10**i for i in range(1, 6) if sizes[0] <= 10**i <= sizes[-1]]
+    panel.set_xticks(powers if len(powers) > 1 else sizes)
     panel.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     panel.set_yscale("symlog", linthresh=1e-3, linscale=0.4)
     panel.set_yticks([0, 1e-3, 3e-3, 1e-2, 3e-2, 0.1])
