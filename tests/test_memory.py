@@ -29,7 +29,7 @@ def beside(fit, small):
 rng = np.random.default_rng(0)
 
 def dense(estimator, library):
-    x = library.tile(library.asarray(rng.standard_normal((10_000, 128), np.float32)), (75, 1))  # 384 MB
+    x = library.tile(library.asarray(rng.standard_normal((10_000, 128), np.float32)), (150, 1))  # 768 MB
     y = rng.integers(0, 10, len(x))
     return beside(lambda x=x, y=y: jax.block_until_ready(jg.fit(estimator, x, y)), (x[:2000], y[:2000])) / x.nbytes
 
