@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from registry import each_form
+from registry import FORMS, each_form
 from scipy.special import log_softmax
 from scipy.stats import multivariate_normal
 from sklearn.datasets import load_digits, load_wine
@@ -230,11 +230,14 @@ def test_digits_with_its_constant_pixels(covariance, shared):
     assert np.mean(jg.predict(c, x) == y) > 0.85
 
 
-@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA()])
-def test_digits_with_a_class_of_one_row(estimator):
+@pytest.mark.parametrize(
+    ("covariance", "shared"),
+    [pytest.param(*form, marks=[pytest.mark.thorough] * (form[0] != "full")) for form in FORMS],
+)
+def test_digits_with_a_class_of_one_row(covariance, shared):
     x, y = load_digits(return_X_y=True)
     keep = np.cumsum(y == 3) * (y == 3) <= 1
-    c = jg.fit(estimator, x[keep].astype(np.float32), y[keep], num_classes=10)
+    c = jg.fit(jg.GDA(covariance, shared=shared), x[keep].astype(np.float32), y[keep], num_classes=10)
     assert np.isfinite(jg.log_posterior(c, x)[:, np.arange(10) != 3]).all()
     assert np.mean((jg.predict(c, x) == y)[y != 3]) > 0.83
 

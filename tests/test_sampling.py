@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from registry import CASES, D, K, each_case
+from registry import CASES, D, K, each, each_case
 
 import jaxgen as jg
 from benchmarks import __main__ as command
@@ -96,7 +96,7 @@ def test_poisson_and_categorical_samples_have_their_frequencies():
         assert scipy.stats.chisquare(np.bincount(x[:, column]), 5_000 * table).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name in ("MultinomialNB", "MixedNB")])
+@each([c for c in CASES if c.name in ("LDA", "MultinomialNB", "MixedNB")], first=("MultinomialNB", "MixedNB"))
 def test_given_classes_are_kept_and_jit_changes_nothing(case):
     c, y = fitted(case), np.array([2, 0, 1, 1, 0])
     draw = jax.jit(jg.sample, static_argnums=2)

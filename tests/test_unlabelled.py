@@ -319,6 +319,18 @@ def test_derivatives_do_not_depend_on_units(estimator):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()])
+def test_nor_do_derivatives_in_float64(estimator):
+    x, y = load_wine(return_X_y=True)
+    x = x[:, [0, 7, 10, 12]]
+    exact, other = (
+        by_unlabelled_weight(estimator, x, y, unit, np.float64)
+        for unit in (x.std(axis=0), np.array([1e3, 1e-3, 1.0, 1e-2]))
+    )
+    np.testing.assert_allclose(other, exact, rtol=1e-6)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()])
 def test_derivatives_beside_a_constant_whose_deviation_is_its_rounding(estimator):
     x, y = load_wine(return_X_y=True)
     x = x[:, [0, 7, 10, 12]]
