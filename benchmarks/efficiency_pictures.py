@@ -113,16 +113,16 @@ def draw_misfits(record: dict[str, Any], path: Path) -> None:
     panels = picture.subplots(1, len(misfits), sharey=True)
     for panel, misfit in zip(panels, misfits, strict=True):
         _draw_misfit(panel, misfit)
-    most = max(point["rows"] for misfit in misfits for point in misfit["sizes"])
     panels[0].set_ylabel("error above the Bayes error,\npercentage points (log scale from 0.1 up)", fontsize=9.5)
     handles, labels = panels[0].get_legend_handles_labels()
     picture.legend(handles, labels, fontsize=9, frameon=False, loc="lower left", ncols=4, bbox_to_anchor=(0.005, 0.0))
-    replications = [point["replications"] for misfit in misfits for point in misfit["sizes"]]
+    points = [point for misfit in misfits for point in misfit["sizes"]]
+    replications, rows = ([point[name] for point in points] for name in ("replications", "rows"))
     overtaken = sum(misfit["overtakes"]["logistic"] is not None for misfit in misfits)
+    in_some = "" if overtaken == len(misfits) else f" in {overtaken} of {len(misfits)} cases, by {max(rows):,} rows"
     _head(
         picture,
-        "Where the generative model is wrong, logistic regression overtakes it"
-        + ("" if overtaken == len(misfits) else f" in {overtaken} of {len(misfits)} cases by {most:,} rows"),
+        f"Where the generative model is wrong, logistic regression overtakes it{in_some}",
         f"Two classes, 50 : 50, ten features. All models are fitted to the same samples, {min(replications)} or more "
         "of each size; bands are ± 2 standard errors.",
     )

@@ -79,11 +79,11 @@ def _partial_rows(x: Any, mask: Any) -> PartialRows:
 
 
 def check_labels(
-    x: Any, y: Any, num_classes: int | None, sample_weight: Any, *, more: str = "raise the number of classes"
+    x: Any, y: Any, num_classes: int | None, sample_weight: Any, *, to_widen: str = "raise the number of classes"
 ) -> Labels:
     """Labels, responsibilities and weights in one form, checked against the rows of x.
 
-    `more` is how a caller gets more classes, for the message of a label that is too large.
+    `to_widen` is how a caller makes room for more classes: the remedy for a label that is too large.
     """
     y = as_array("y", y)
     n = x.shape[0]
@@ -95,7 +95,7 @@ def check_labels(
     weight = None if sample_weight is None else check_weight(n, sample_weight)
     if y.ndim == 2:
         return _check_responsibilities(y, num_classes, weight)
-    return _check_hard_labels(y, num_classes, weight, more)
+    return _check_hard_labels(y, num_classes, weight, to_widen)
 
 
 def check_weight(n: int, sample_weight: Any) -> AnyArray:
@@ -108,7 +108,7 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     return weight
 
 
-def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, more: str) -> HardLabels:
+def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: str) -> HardLabels:
     if not (jnp.issubdtype(y.dtype, jnp.integer) or y.dtype == bool):
         raise TypeError(
             f"y must be integer labels 0 … K−1 of shape (n,) or float responsibilities of shape (n, K); found "
@@ -132,7 +132,7 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, more: str) 
                 row = int(np.argmax(outside))
                 remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
                 if num_classes < ANY_CLASSES and labels[row] >= 0:
-                    remedy += f", or {more}"
+                    remedy += f", or {to_widen}"
                 if labels[row] == -1:
                     remedy += "; jaxgen.fit_em takes −1 for a row without a label"
                 below = num_classes >= ANY_CLASSES and labels[row] < 0

@@ -127,8 +127,9 @@ def judge_scores(
             f"y must have one entry for each row of {judged.name}: integer labels ({n},) or float responsibilities "
             f"({n}, {K}), a column a class; found shape {y.shape}. Give the y of the same rows."
         )
-    more = f"give {judged.name} a column for each class"
-    return _judge(measure, judged, inputs.check_labels(values, y, K, sample_weight, more=more), values, *extra)
+    to_widen = f"give {judged.name} a column for each class"
+    labels = inputs.check_labels(values, y, K, sample_weight, to_widen=to_widen)
+    return _judge(measure, judged, labels, values, *extra)
 
 
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:
