@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import host_arrays, threads
 from jaxgen.class_parts import AllAtOnce, ClassByClass, parts_of
-from jaxgen.limbs import LimbSum, are_whole
+from jaxgen.limbs import LimbSum, grain
 from jaxgen.numerics import working_dtype
 from jaxgen.total import Total
 
@@ -79,28 +78,32 @@ def class_sums(
         for i, some in enumerate(part.cut(task_rows)):  # the first adds to the result, others to sums beside it
             tasks.append(_Task(some, _Table.empty(len(own.high), d, dtype).sums(part) if i else into, into))
 
-    def add_up(task: _Task) -> bool:
+    def add_up(task: _Task) -> tuple[np.ndarray, bool]:
         bad = False
         for piece in task.part.cut(piece_rows):
             block = x.at(piece.rows)
             if block.dtype.kind == "f":
                 block = block.astype(dtype)
-            bad |= not domain.holds(block.values)
-            block = encode(block)
-            products = piece.products(block, whole=binary or are_whole(block.values))
-            for total, (values, largest) in zip(task.sums, products, strict=True):
-                total.add(values, largest)
-        return bad
+            counted = encode(block)
+            bad |= not domain.holds(block.values, block.least if counted is block else None)
+            products = piece.products(counted, 1.0 if binary else grain(counted.values, counted.least))
+            for total, (values, bound) in zip(task.sums, products, strict=True):
+                total.add(values, bound)
+        return task.part.class_weight, bad
 
-    bad = any(threads.over(add_up, tasks))
-    for task in tasks:
+    weight = np.zeros(labels.num_classes)
+    bad = False
+    for task, (part_weight, part_bad) in zip(tasks, threads.over(add_up, tasks), strict=True):
+        weight[task.part.classes] += part_weight
+        bad |= part_bad
         if task.sums is not task.into:
             for total, other in zip(task.into, task.sums, strict=True):
                 total.merge(other)
-    weight = np.zeros((2, labels.num_classes), dtype)
-    LimbSum(*weight).add(np.concatenate([part.class_weight for part in parts]))
-    bad |= not (result.high.max() < np.inf and weight[0].max() < np.inf)
-    return Sums(Total(*map(jnp.asarray, weight)), Total(*jax.device_put(tuple(result))), bad)
+    limbs = np.zeros((2, labels.num_classes), dtype)
+    LimbSum(*limbs).add(weight)
+    bad |= not (result.high.max() < np.inf and limbs[0].max() < np.inf)
+    weight_high, weight_low, high, low = jax.device_put((*limbs, *result))
+    return Sums(Total(weight_high, weight_low), Total(high, low), bad)
 
 
 def _sizes(x: CompressedRows, parts: Sequence[ClassByClass | AllAtOnce], entries: int) -> tuple[int, int]:

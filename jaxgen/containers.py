@@ -96,7 +96,7 @@ def _from_scipy(x: Any) -> CompressedRows:
     if not x.has_canonical_format:
         x = x.astype(np.int64) if narrow else x if own else x.copy()
         x.sum_duplicates()
-    return CompressedRows(x)
+    return CompressedRows.of(x)
 
 
 def _from_entries(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> CompressedRows:
@@ -142,7 +142,7 @@ def pad_rows(x: Any) -> SparseRows:
         remedy = "Under a trace pass it as it is." if is_traced(x) else "scipy.sparse.csr_array(x) makes one."
         raise TypeError(f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. {remedy}")
     check_columns(compressed.columns, compressed.shape[1])
-    starts = compressed.matrix.indptr
+    starts = compressed.starts
     groups = -(-np.diff(starts) // _GROUP)
     row = np.repeat(np.arange(compressed.shape[0], dtype=np.int32), groups)
     group = np.arange(len(row)) - (np.cumsum(groups) - groups)[row]

@@ -50,8 +50,13 @@ class Domain:
             )
         return self.remedy
 
-    def holds(self, values: np.ndarray) -> bool:
-        """Whether all of them are inside."""
+    def holds(self, values: np.ndarray, least: float | None = None) -> bool:
+        """Whether all of them are inside.
+
+        With the least of them, where infinity shows in what is made of them: no convex domain ends before that.
+        """
+        if self.convex and least is not None:
+            return bool(least == np.inf or self.contains(least))
         if values.size:  # a look at each takes longer; NaN is the least and the largest
             ends = np.array([values.min(), values.max()])
             if self.convex or ends[0] == ends[1]:

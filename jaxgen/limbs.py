@@ -2,34 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
 # Sums that are added to others at a time: a quarter of a megabyte in each limb.
 _STRETCH = 2**16
-# Whole numbers are summed exactly in float32 while the sum is below this.
+# Multiples of a number are summed exactly in float32 while the sum is below so many times that number.
 _MOST_EXACT = 2.0**24
+# Sums of multiples of less would hardly be exact.
+_LEAST_GRAIN = 2.0**-8
+# The bits of a float32 behind its leading one.
+_FRACTION = 2**23 - 1
 
 
-def are_whole(values: np.ndarray) -> bool:
-    """Whether all of them are whole numbers."""
-    return values.dtype.kind != "f" or bool((values == np.rint(values)).all())
+class Bound(NamedTuple):
+    """What is known of sums in float32.
+
+    Attributes:
+        largest: none is above it.
+        grain: a power of two that divides every term.
+    """
+
+    largest: float
+    grain: float = 1.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether nothing was rounded."""
+        return self.largest < _MOST_EXACT * self.grain
+
+    def plus(self, other: Bound) -> Bound:
+        """Of what both add up to."""
+        return Bound(self.largest + other.largest, min(self.grain, other.grain))
 
 
-def product(columns: Any, weight: np.ndarray, *, whole: bool) -> tuple[np.ndarray, float]:
-    """Σ_i w_i x_ij; in float64, except where float32 is exact: of whole numbers, while their sum is not too large.
+_UNKNOWN = Bound(np.inf)
 
-    Weights in float32 are 0 or 1. Also returns the largest sum where float32 is exact, else infinity.
+
+def grain(values: np.ndarray, least: float) -> float:
+    """A power of two, 1 at most, that divides all values; 0 where it is too small to be of use.
+
+    They are 0 or more, and `least` is the smallest of them. A float is a whole number of the last bit that is set in
+    its significand: of counts up to 255 the result is 2⁻⁷ or more. To look at the bits of all together takes a quarter
+    of the time of rounding each.
+    """
+    if values.dtype.kind != "f":
+        return 1.0
+    if values.dtype != np.float32 or not values.size:
+        return 0.0
+    bits = int(np.bitwise_or.reduce(values.view(np.uint32))) & _FRACTION
+    last = (bits & -bits or _FRACTION + 1) / (_FRACTION + 1)
+    least = least or float(values.min(where=values > 0, initial=np.inf))
+    found = math.ldexp(last, math.frexp(least)[1] - 1)
+    return min(found, 1.0) if found >= _LEAST_GRAIN else 0.0
+
+
+def product(columns: Any, weight: np.ndarray, grain: float) -> tuple[np.ndarray, Bound]:
+    """Σ_i w_i x_ij; in float64, except where float32 is exact: of multiples of a grain, while no sum is too large.
+
+    Weights in float32 are 0 or 1.
     """
     if np.result_type(columns, weight) != np.float32:
-        return columns @ weight, np.inf
-    if whole:
+        return columns @ weight, _UNKNOWN
+    if grain:
         total = columns @ weight
-        largest = float(total.max())
-        if largest < _MOST_EXACT:
-            return total, largest
-    return columns @ weight.astype(np.float64), np.inf
+        bound = Bound(float(total.max()), grain)
+        if bound.is_exact:
+            return total, bound
+    return columns @ weight.astype(np.float64), _UNKNOWN
 
 
 class LimbSum:
@@ -38,17 +80,18 @@ class LimbSum:
     Attributes:
         high: the first limb.
         low: the second, which must begin with zeros.
-        largest: a bound of the sums; below 2^24 the first limb is exact, else the second counts too.
+        bound: of the sums; while they are exact in the first limb, the second stays zero.
+        begun: whether the first limb has been written.
     """
 
     def __init__(self, high: np.ndarray, low: np.ndarray) -> None:
         """A sum that has not begun."""
-        self.high, self.low, self.largest = high, low, -1.0
+        self.high, self.low, self.bound, self.begun = high, low, Bound(0.0), False
 
-    def add(self, values: np.ndarray, largest: float = np.inf) -> None:
+    def add(self, values: np.ndarray, bound: Bound = _UNKNOWN) -> None:
         """Add values, or begin with them; infinite where the sum overflows the limbs."""
-        begun, self.largest = self.largest >= 0, max(self.largest, 0.0) + largest
-        if begun and (self.largest < _MOST_EXACT or self.high.dtype == np.float64):
+        begun, self.begun, self.bound = self.begun, True, self.bound.plus(bound)
+        if begun and (self.bound.is_exact or self.high.dtype == np.float64):
             with np.errstate(over="ignore", invalid="ignore"):
                 self.high += values
         else:
@@ -56,8 +99,8 @@ class LimbSum:
 
     def merge(self, other: LimbSum) -> None:
         """Add another sum."""
-        self.add(other.high, other.largest)
-        if not other.largest < _MOST_EXACT:
+        self.add(other.high, other.bound)
+        if not other.bound.is_exact:
             self.add(other.low)
 
     def _add_to_limbs(self, values: np.ndarray, *, begun: bool) -> None:

@@ -126,8 +126,8 @@ def test_a_float64_classifier_where_x64_is_off_again(rows):
 
 def test_the_columns_that_occur():
     x = sparse.csr_array(([1.0, 2.0, 0.0], ([0, 0, 2], [7, 3, 3])), shape=(3, 9))
-    np.testing.assert_array_equal(CompressedRows(x).occurring(), [3, 7])
-    np.testing.assert_array_equal(CompressedRows(sparse.csr_array((3, 9))).occurring(), [0])
+    np.testing.assert_array_equal(CompressedRows.of(x).occurring(), [3, 7])
+    np.testing.assert_array_equal(CompressedRows.of(sparse.csr_array((3, 9))).occurring(), [0])
 
 
 def test_a_column_outside_the_matrix_is_an_error(rows, monkeypatch):

@@ -252,6 +252,23 @@ def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monk
     np.testing.assert_array_equal(counts.feature_sum.exact(), expected)
 
 
+@pytest.mark.usefixtures("each_way")
+@pytest.mark.parametrize("num_classes", [2, 4])
+@pytest.mark.parametrize("step", [1.0, 2.0**-3, 2.0**-7, 2.0**-20, 2.0**-140], ids=lambda s: f"2^{np.log2(s):.0f}")
+def test_sums_of_binary_fractions_keep_every_digit(step, num_classes, in_pieces_of, monkeypatch):
+    """Sums by float32 where that is exact, in whatever pieces: of terms that no float32 could all hold, too."""
+    in_pieces_of(32)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    rng = np.random.default_rng(4)
+    whole = rng.integers(0, [4, 2**10, 2**23], (200, 3))
+    whole[::7] = 0  # an explicit zero is less than any step
+    x = scipy.sparse.csr_array(np.ones((200, 3), np.float32))
+    x.data[:] = (whole * step).ravel()
+    y = np.arange(200) % num_classes
+    found = jg.PoissonNB().statistics(x, y).feature_sum.exact()
+    np.testing.assert_array_equal(found / step, [whole[y == k].sum(axis=0) for k in range(num_classes)])
+
+
 def test_sums_that_overflow():
     huge = scipy.sparse.csr_array(np.full((4, 2), 2e38, np.float32))
     with pytest.raises(ValueError, match="the statistics of x are not finite, though every"):
