@@ -30,7 +30,7 @@ from jaxgen.fitting import fit as fit
 from jaxgen.gaussian import Gaussian as Gaussian
 from jaxgen.imputation import impute as impute
 from jaxgen.linear import LinearClassifier as LinearClassifier
-from jaxgen.linear import to_linear as to_linear
+from jaxgen.linear_form import to_linear as to_linear
 from jaxgen.logistic import LogisticRegression as LogisticRegression
 from jaxgen.logistic import Report as Report
 from jaxgen.logistic import train as train

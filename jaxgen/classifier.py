@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 import jax.numpy as jnp
 
 from jaxgen.density import D, optional
+from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
 from jaxgen.total import holds_nan_or_infinity
@@ -79,8 +80,11 @@ class Classifier(NamedTuple, Generic[D]):
         found = optional(self.density, "quick_form")(likelihood=likelihood)
         return None if found is None else (self._replace(density=found[0]), found[1])
 
-    def for_many_rows(self) -> Classifier[Any] | None:
+    def for_many_rows(self) -> Classifier[Any] | LinearClassifier | None:
         """The same classifier in a form for many rows, of one in a quick form; None where there is none."""
+        if (linear := optional(self.density, "about_origin")()) is not None:
+            weights, constant = linear
+            return LinearClassifier(weights, constant + self.log_prior)
         found = optional(self.density, "for_many_rows")()
         return None if found is None else self._replace(density=found)
 

@@ -87,6 +87,13 @@ class Optional:
     def for_many_rows(self) -> Any:
         """A quick form that takes longer to make and is quicker for each row; None where there is none."""
 
+    def about_origin(self) -> tuple[Any, Any] | None:
+        """Weights (d, K) and constants (K,) of linear scores, of a concrete quick form; None where none are as good."""
+
+    def first_step(self, x: Float[Array, "n d"]) -> tuple[Array, Any] | None:
+        """What the scores need of dense rows, and a classifier of that; None where one step is quicker."""
+        del x
+
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k) up to a term common to all classes."""
         this: Any = self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgen import domains
@@ -96,6 +97,14 @@ class LinearGaussian(NamedTuple):
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]]:
         """Weights and constants of the scores of x."""
         return self.weights.T, self.constant - matmul(self.weights, self.center)
+
+    def about_origin(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """The same of concrete arrays, where the centre is so near to the origin that it costs no digits."""
+        center, weights = (np.asarray(array, np.float64) for array in (self.center, self.weights))
+        if not np.all(np.abs(weights) @ np.abs(center) <= _NEAR * len(center)):
+            return None
+        dtype = self.constant.dtype
+        return weights.T.astype(dtype), (np.asarray(self.constant, np.float64) - weights @ center).astype(dtype)
 
 
 def are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:

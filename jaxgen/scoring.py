@@ -219,6 +219,9 @@ def _score_dense(
 
 def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any) -> tuple[Array, Array]:
     """The result, and its witness: a sum that is not finite where a value of x is not."""
+    if (step := optional(c, "first_step")(x)) is not None:
+        products, rest = step
+        return _with_witness(function(rest, products))[0], jnp.sum(products)
     result, witness = _with_witness(function(c, x))
     return result, jnp.sum(witness)
 

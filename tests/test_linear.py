@@ -5,8 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from registry import CASES, K, each
+from scipy import stats
+from scipy.special import log_softmax
 
 import jaxgen as jg
+from jaxgen.preparing import ready
 
 
 @each([c for c in CASES if c.linear])
@@ -26,6 +29,28 @@ def test_linear_form_has_the_same_posterior(case):
 def test_quadratic_log_odds_are_refused(case):
     with pytest.raises(TypeError, match=r"not linear in x.*shared=True"):
         jg.to_linear(jg.fit(case.estimator, *case.data()))
+
+
+@pytest.mark.parametrize("far", [0.0, 3.0, 1e4])
+@pytest.mark.parametrize(("num_classes", "d"), [(2, 8), (3, 5)], ids=["two steps", "one step"])
+def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far, num_classes, d):
+    rng = np.random.default_rng(0)
+    root = (np.tril(rng.normal(size=(d, d))) / 4 + np.eye(d)).astype(np.float32)
+    mean = (rng.normal(size=(num_classes, d)) + far).astype(np.float32)
+    log_prior = jnp.log(jnp.arange(1.0, num_classes + 1)).astype(jnp.float32)
+    c = jg.Classifier(log_prior, jg.Gaussian(jnp.asarray(mean), jnp.asarray(root)[None]))
+    x = (mean[np.arange(1024 * d) % num_classes] + rng.normal(size=(1024 * d, d)) @ root.T).astype(np.float32)
+    wide = root.astype(np.float64)
+    logs = [stats.multivariate_normal(mu, wide @ wide.T).logpdf(x.astype(np.float64)) for mu in mean.astype(np.float64)]
+    expected = log_softmax(np.stack(logs, axis=1) + np.asarray(log_prior), axis=1)
+    assert isinstance(ready(c, likelihood=False, many=True), jg.LinearClassifier) == (far < 10)
+    np.testing.assert_allclose(jg.log_posterior(c, x), expected, rtol=1e-5, atol=1e-5)
+    clear = np.ptp(np.sort(expected, axis=1)[:, -2:], axis=1) > 1e-4
+    np.testing.assert_array_equal(np.asarray(jg.predict(c, x))[clear], expected.argmax(axis=1)[clear])
+    x[4321, 2] = np.inf
+    for verb in (jg.predict, jg.log_posterior):
+        with pytest.raises(ValueError, match="found inf at row 4321, column 2"):
+            verb(c, x)
 
 
 def test_theta_of_gaussian_discriminant_analysis():
