@@ -92,6 +92,7 @@ class ProjectedClassifier(NamedTuple):
     bias: Float[Array, " classes"]
 
     domain = domains.NOT_NAN
+    in_one_pass = True
 
     @property
     def class_shape(self) -> tuple[int, ...]:

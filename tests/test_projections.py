@@ -21,6 +21,7 @@ PIECE = 500 * CLASSES
 def rows(request, monkeypatch):
     """Documents of which fewer than all words occur, for whose table there are several pieces."""
     monkeypatch.setattr(projections, "_PIECE", PIECE)
+    monkeypatch.setattr(projections, "_WHOLE", PIECE)
     rng = np.random.default_rng(0)
     entries = request.param * DOCUMENTS // 2
     assert (entries < projections._ENTRIES_OF_A_COLUMN * WORDS) == (request.param < 1_000)
@@ -92,6 +93,7 @@ def test_scores_of_sparse_rows_are_those_of_scipy(rows, family, impossible):
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array])
 def test_rows_without_an_entry(monkeypatch, kind):
     monkeypatch.setattr(projections, "_PIECE", PIECE)
+    monkeypatch.setattr(projections, "_WHOLE", PIECE)
     density, oracle = bernoulli(impossible=False)
     nothing = np.zeros((2, WORDS), np.float32)
     found = jg.log_likelihood(jg.Classifier(np.zeros(CLASSES, np.float32), density), kind(nothing))
@@ -104,7 +106,7 @@ import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
 from jaxgen import projections
 from scipy import sparse
 jax.config.update("jax_num_cpu_devices", 2)
-projections._PIECE = 20
+projections._PIECE = projections._WHOLE = 20
 log_share = jnp.log(jnp.full((2, 50), 0.02))
 c = jax.device_put(jg.Classifier(jnp.zeros(2), jg.Multinomial(log_share)), jax.devices()[1])
 for x in (np.eye(3, 50), np.ones((3, 50))):
