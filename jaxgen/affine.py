@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgen.density import table_shape
 from jaxgen.numerics import count_impossible, drop_impossible, matmul, shortcut
-from jaxgen.projections import ProjectedDensity, Projection
+from jaxgen.projections import ProjectedDensity, Projection, as_they_are
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows, product, row_sum
 
@@ -146,6 +146,11 @@ class PreparedDensity:
     coefficient: Coefficient | None = dataclasses.field(default=None, metadata=STATIC)
     takes_sparse = True
 
+    @property
+    def in_one_pass(self) -> bool:
+        """Whether the scores of dense rows are products of what those hold, and no more."""
+        return isinstance(self.affine, PossibleAffine) and self.encode is as_they_are and self.coefficient is None
+
     def quick_form(self, *, likelihood: bool) -> tuple[PreparedDensity, Bool[Array, ""]]:
         """The same density without looking for what is impossible."""
         del likelihood  # for which it was prepared
@@ -220,11 +225,6 @@ class AffineDensity(abc.ABC):
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """The log marginal up to a term that is common to all classes."""
         return self.prepared(likelihood=False).marginal_scores(x)
-
-
-def as_they_are(x: Any) -> Any:
-    """What is counted is x itself."""
-    return x
 
 
 def _comparable(terms: Float[Array, "classes d"], *, likelihood: bool) -> Float[Array, "classes d"]:

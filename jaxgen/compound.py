@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import domains
-from jaxgen.affine import as_they_are
 from jaxgen.density import table_shape
+from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
 from jaxgen.sparse import SparseRows, row_sum, summed
 

@@ -62,7 +62,7 @@ class Optional:
 
     takes_sparse = False  # x may be `SparseRows`; with `prepared`, scores are affine in x, and all leaves (K, d)
     in_two_steps = False  # the scores of sparse rows are made of their products with a table
-    in_one_pass = False  # scores are products of what x holds, so that rows need no blocks
+    in_one_pass = False  # scores are products of what x holds: rows need no blocks, and infinity shows in them
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
     marginal_width = 0  # the same, of a row of which some features were observed

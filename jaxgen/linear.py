@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxgen import arguments, domains
 from jaxgen.numerics import matmul
-from jaxgen.projections import Projection
+from jaxgen.projections import Projection, as_they_are
 from jaxgen.sparse import SparseRows, product
 from jaxgen.tracing import is_traced
 
@@ -83,7 +83,7 @@ class LinearClassifier(NamedTuple):
     def projection(self, x: CompressedRows, *, likelihood: bool) -> Projection:
         """The weights, and a classifier of the products with them."""
         del x, likelihood  # the weights are a table already, and have no likelihood
-        return Projection(_as_they_are, (), ProjectedClassifier(self.bias), np.asarray(self.weights))
+        return Projection(as_they_are, (), ProjectedClassifier(self.bias), np.asarray(self.weights))
 
 
 class ProjectedClassifier(NamedTuple):
@@ -102,10 +102,6 @@ class ProjectedClassifier(NamedTuple):
     def scores(self, x: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""
         return x + self.bias[None]
-
-
-def _as_they_are(x: Any) -> Any:
-    return x
 
 
 def check_start(start: Any, num_features: int, num_classes: int) -> None:

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
+from jaxgen.projections import as_they_are
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_dirichlet_evidence, log_factorial
 
@@ -60,7 +61,7 @@ class Multinomial(AffineDensity):
     def prepared(self, *, likelihood: bool) -> PreparedDensity:
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_probability, likelihood=likelihood)
-        return PreparedDensity(affine, self.domain, as_they_are, _MULTINOMIAL_COEFFICIENT)
+        return PreparedDensity(affine, self.domain, as_they_are, _MULTINOMIAL_COEFFICIENT if likelihood else None)
 
     def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p of the observed words given their own total, in nats: θ is renormalised over them."""

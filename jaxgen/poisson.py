@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity, as_they_are
+from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity
 from jaxgen.compound import NegativeBinomial, draw_poisson
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import safe_divide, safe_log
+from jaxgen.projections import as_they_are
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_factorial, log_rising
 
@@ -55,7 +56,7 @@ class Poisson(AffineDensity):
     def prepared(self, *, likelihood: bool) -> PreparedDensity:
         """The same density, ready for many rows: for their log likelihoods, or for their scores."""
         affine = Affine.of(self.log_rate, at_zero=-jnp.exp(self.log_rate), likelihood=likelihood)
-        return PreparedDensity(affine, self.domain, as_they_are, _COEFFICIENT)
+        return PreparedDensity(affine, self.domain, as_they_are, _COEFFICIENT if likelihood else None)
 
     @property
     def mean(self) -> Float[Array, "classes d"]:

@@ -95,6 +95,11 @@ class ProjectedDensity:
         return jnp.where(self.impossible_at_zero[None] + x[:, k : 2 * k] > 0, -jnp.inf, total)
 
 
+def as_they_are(x: Any) -> Any:
+    """What is multiplied is x itself."""
+    return x
+
+
 def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projection:
     """The projection of a density for these rows.
 

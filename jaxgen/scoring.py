@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxgen import blocks, chunks, culprits, host_arrays, inputs, platform
 from jaxgen.compressed import CompressedRows
@@ -158,7 +159,8 @@ def _score(
         return platform.run(lambda c, x, tuning: score(c, x.reading(tuning.window).inside()), c, x, tuning=tuning)
     rows = jax.tree.map(jnp.atleast_2d, x)
     result, suspect = platform.run(partial(_score_dense, function), c, quick, rows, tuning=tuning)
-    return result[0] if x.ndim == 1 else result, suspect if c.domain.shows else None
+    shows = c.domain.shows or _least_tells(c, quick, rows)
+    return result[0] if x.ndim == 1 else result, suspect if shows else None
 
 
 def _outside(c: Any, x: Any, tuning: Tuning | None) -> Array:
@@ -188,6 +190,12 @@ def _in_one_pass(c: Any, x: Any) -> bool:
     return optional(c, "in_one_pass") and isinstance(x, (jax.Array, np.ndarray)) and x.dtype == _dtype(c)
 
 
+def _least_tells(c: Any, quick: tuple[Any, Array] | None, x: Any) -> bool:
+    """Whether the least of all values and the scores tell that no value may be outside the domain."""
+    # In a product infinity shows, and no convex domain ends before that.
+    return c.domain.convex and _in_one_pass(quick[0] if quick else c, x)
+
+
 def _score_dense(
     function: Callable[[Any, Array], Any], c: Any, quick: tuple[Any, Array] | None, x: Array, *, tuning: Tuning
 ) -> tuple[Array, Array]:
@@ -212,7 +220,10 @@ def _score_dense(
         else:
             result, witness = _witnessed(function, c, x)
         # A value that is not finite leaves a witness that is not: only then are the values themselves looked at.
-        return result, ~jnp.isfinite(witness)
+        suspect = ~jnp.isfinite(witness)
+        if not c.domain.shows and x.size and _least_tells(c, quick, x):
+            suspect |= ~c.domain.contains(jnp.min(lax.stop_gradient(x)))
+        return result, suspect
 
     return blocks.map_rows(block, x, block=block_size)
 

@@ -1,6 +1,7 @@
 """Bernoulli and multinomial naive Bayes against exact fractions and brute force."""
 
 import math
+from contextlib import nullcontext
 from fractions import Fraction
 from itertools import product
 
@@ -306,3 +307,25 @@ def test_many_rare_words_in_float32():
     c = jg.fit(jg.BernoulliNB(), x, y, sample_weight=weight)
     expected = (d - 3) * np.log1p(-1 / (n + 2)) + 3 * np.log(1 / (n + 2))
     np.testing.assert_allclose(jg.log_likelihood(c, np.zeros((1, d), np.float32))[0, 0], expected, rtol=3e-7)
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.inf, np.nan])
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.MultinomialNB(), jg.MultinomialNB(alpha=0.0), jg.PoissonNB(), jg.BernoulliNB(binarize=0.0)],
+    ids=["multinomial", "impossible words", "Poisson", "binarised"],
+)
+def test_a_bad_value_among_dense_rows_is_found(estimator, bad):
+    """Scores that are products show infinity, and the least of the values shows −1, which can be binarised."""
+    x = np.random.default_rng(0).poisson(1.0, (300, 5)).astype(np.float32)
+    y = np.arange(300) % 3
+    x[:, 4] *= y > 0  # a word that the first class never has
+    c = jg.fit(estimator, x, y)
+    x[77, 2] = bad
+    good = bad == -1 and isinstance(estimator, jg.BernoulliNB)
+    for verb in (jg.log_posterior, jg.log_evidence):
+        found = np.asarray(jax.jit(verb)(c, x)).reshape(300, -1)
+        np.testing.assert_array_equal(np.isnan(found).all(axis=1), (np.arange(300) == 77) & (not good))
+    for verb in (jg.log_posterior, jg.log_evidence, jg.predict):
+        with nullcontext() if good else pytest.raises(ValueError, match=f"found {bad} at row 77, column 2"):
+            verb(c, x)
