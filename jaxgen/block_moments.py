@@ -69,7 +69,8 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
         offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
         rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
         weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
-        part = _moments_of_one_class(x.at[rows].get(mode="promise_in_bounds"), weight)
+        block = x.at[rows].get(mode="promise_in_bounds")
+        part = _moments_of_one_class(block, weight, weighted=labels.weight is not None)
         mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
         put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
         return jax.tree.map(put, total, mine.merge(part)), None
@@ -80,14 +81,14 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
     return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
 
 
-def _moments_of_one_class(x: Array, weight: Array) -> Moments:
+def _moments_of_one_class(x: Array, weight: Array, *, weighted: bool) -> Moments:
     total = jnp.sum(weight)
     pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
     residual = x - pilot[None]
     rest = _mean(matmul(weight, residual), total)
     mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
     residual -= jnp.where(total > 0, rest, 0.0)[None]
-    return Moments(Total.of(total[None]), mean, _scatter(residual, weight, full=True)[None])
+    return Moments(Total.of(total[None]), mean, _scatter(residual, weight, full=True, weighted=weighted)[None])
 
 
 def _hard_moments(
@@ -107,10 +108,7 @@ def _hard_moments(
     if not shared:
         return pilot[:, :d], rest[:, :d], labels.class_sum(residual**2)[:, :d]
     residual, pilot, rest = residual[:, :d], pilot[:, :d], rest[:, :d]
-    if full and labels.weight is None:  # zeros for absent rows are then all that there is to multiply by
-        residual = residual * labels.row_weight[:, None]
-        return pilot, rest, matmul(residual.T, residual)[None]
-    return pilot, rest, _scatter(residual, labels.row_weight, full=full)[None]
+    return pilot, rest, _scatter(residual, labels.row_weight, full=full, weighted=labels.weight is not None)[None]
 
 
 def _soft_moments(
@@ -156,8 +154,11 @@ def _mean(total: Array, weight: Array) -> Array:
     return total / jnp.where(weight == 0, 1.0, weight)
 
 
-def _scatter(residual: Array, weight: Array, *, full: bool) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
-    if full:
+def _scatter(residual: Array, weight: Array, *, full: bool, weighted: bool = True) -> Array:
+    """Σ_i w_i e_i e_iᵀ, or its diagonal; of rows that are not `weighted`, which weigh 1 or 0, from one factor."""
+    if not full:
+        return matmul(weight, residual**2)
+    if weighted:
         return matmul((weight[:, None] * residual).T, residual)
-    return matmul(weight, residual**2)
+    residual = weight[:, None] * residual
+    return matmul(residual.T, residual)
