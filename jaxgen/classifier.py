@@ -84,7 +84,7 @@ class Classifier(NamedTuple, Generic[D]):
         """The same classifier in a form for many rows, of one in a quick form; None where there is none."""
         if (linear := optional(self.density, "about_origin")()) is not None:
             weights, constant = linear
-            return LinearClassifier(weights, constant + self.log_prior)
+            return LinearClassifier(weights, self._with_prior(constant[None])[0])
         found = optional(self.density, "for_many_rows")()
         return None if found is None else self._replace(density=found)
 

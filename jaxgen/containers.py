@@ -142,7 +142,7 @@ def pad_rows(x: Any) -> SparseRows:
         remedy = "Under a trace pass it as it is." if is_traced(x) else "scipy.sparse.csr_array(x) makes one."
         raise TypeError(f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. {remedy}")
     check_columns(compressed.columns, compressed.shape[1])
-    starts = compressed.starts
+    starts = compressed.starts.astype(np.int64)  # numbers without a sign would wrap
     groups = -(-np.diff(starts) // _GROUP)
     row = np.repeat(np.arange(compressed.shape[0], dtype=np.int32), groups)
     group = np.arange(len(row)) - (np.cumsum(groups) - groups)[row]

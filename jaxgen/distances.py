@@ -99,12 +99,15 @@ class LinearGaussian(NamedTuple):
         return self.weights.T, self.constant - matmul(self.weights, self.center)
 
     def about_origin(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """The same of concrete arrays, where the centre is so near to the origin that it costs no digits."""
-        center, weights = (np.asarray(array, np.float64) for array in (self.center, self.weights))
-        if not np.all(np.abs(weights) @ np.abs(center) <= _NEAR * len(center)):
+        """The same of concrete arrays, where the centre is so near to the origin that it costs no digits.
+
+        The terms that it adds to a score are at most about as large as those of a typical row about the centre.
+        """
+        center, weights, squares = (np.asarray(a, np.float64) for a in (self.center, self.weights, -2 * self.constant))
+        if not np.max(np.abs(weights) @ np.abs(center)) <= 2 * np.max(squares + np.sqrt(squares)):
             return None
         dtype = self.constant.dtype
-        return weights.T.astype(dtype), (np.asarray(self.constant, np.float64) - weights @ center).astype(dtype)
+        return weights.T.astype(dtype), (-squares / 2 - weights @ center).astype(dtype)
 
 
 def are_near(offset: Float[Array, "classes d"]) -> Bool[Array, ""]:

@@ -31,7 +31,7 @@ def test_quadratic_log_odds_are_refused(case):
         jg.to_linear(jg.fit(case.estimator, *case.data()))
 
 
-@pytest.mark.parametrize("far", [0.0, 3.0, 1e4])
+@pytest.mark.parametrize("far", [0.0, 0.3, 3.0, 1e4])
 @pytest.mark.parametrize(("num_classes", "d"), [(2, 8), (3, 5)], ids=["two steps", "one step"])
 def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far, num_classes, d):
     rng = np.random.default_rng(0)
@@ -43,10 +43,15 @@ def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far,
     wide = root.astype(np.float64)
     logs = [stats.multivariate_normal(mu, wide @ wide.T).logpdf(x.astype(np.float64)) for mu in mean.astype(np.float64)]
     expected = log_softmax(np.stack(logs, axis=1) + np.asarray(log_prior), axis=1)
-    assert isinstance(ready(c, likelihood=False, many=True), jg.LinearClassifier) == (far < 10)
-    np.testing.assert_allclose(jg.log_posterior(c, x), expected, rtol=1e-5, atol=1e-5)
+    assert isinstance(ready(c, likelihood=False, many=True), jg.LinearClassifier) == (far < 1)
+    many, few = jg.log_posterior(c, x), jg.log_posterior(c, x[:500])
+    np.testing.assert_allclose(many, expected, rtol=1e-6, atol=4e-6)
+    np.testing.assert_allclose(np.exp(many[:500]), np.exp(few), atol=1e-6)
     clear = np.ptp(np.sort(expected, axis=1)[:, -2:], axis=1) > 1e-4
     np.testing.assert_array_equal(np.asarray(jg.predict(c, x))[clear], expected.argmax(axis=1)[clear])
+    for wrong in (1, num_classes + 1):
+        with pytest.raises(ValueError, match="log_prior must have one entry for each of the density's"):
+            jg.predict(jg.Classifier(jnp.zeros(wrong, jnp.float32), c.density), x)
     x[4321, 2] = np.inf
     for verb in (jg.predict, jg.log_posterior):
         with pytest.raises(ValueError, match="found inf at row 4321, column 2"):

@@ -252,6 +252,13 @@ def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monk
     np.testing.assert_array_equal(counts.feature_sum.exact(), expected)
 
 
+def test_places_of_rows_without_a_sign_do_not_wrap():
+    x = scipy.sparse.csr_array(COUNTS)
+    x.indptr = x.indptr.astype(np.uint32)
+    padded, same = jg.pad_rows(x), jg.pad_rows(scipy.sparse.csr_array(COUNTS))
+    jax.tree.map(np.testing.assert_array_equal, padded, same)
+
+
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("step", [1.0, 2.0**-3, 2.0**-7, 2.0**-20, 2.0**-140], ids=lambda s: f"2^{np.log2(s):.0f}")
