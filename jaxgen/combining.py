@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxgen import arguments
 from jaxgen.programs import merge_program
-from jaxgen.statistics import S, describe
+from jaxgen.statistics import S, check_single, describe
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def scale(statistics: S, factor: Array | float) -> S:
         raise TypeError(
             f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
         )
+    check_single(statistics, "statistics")
     return _scale_program(statistics, arguments.check_number("factor", factor))
 
 
@@ -123,6 +124,8 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
     if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
         found = " and ".join(map(describe, given))
         raise TypeError(f"{verb} takes two statistics of one kind, from estimators of one structure; found {found}.")
+    for each in (a, b):
+        check_single(each, f"what {verb} takes")
     for (path, left), right in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         if left.dtype != right.dtype:
             raise ValueError(
@@ -144,7 +147,7 @@ def _check_contained(whole: Any, part: Any) -> None:
         return
     ours, theirs = (weight.exact() for weight in weights)
     rounding = np.where((ours % 1 == 0) & (theirs % 1 == 0), 0.0, 1 + _ROUNDING * ours)
-    if ours.ndim == 1 and (more := theirs > ours + rounding).any():
+    if (more := theirs > ours + rounding).any():
         k = int(np.argmax(more))
         raise ValueError(
             f"whole must contain part; found class {k} of weight {ours[k]:g} in whole and {theirs[k]:g} in part. Give "

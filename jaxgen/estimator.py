@@ -27,7 +27,7 @@ from jaxgen.preparing import check_classifier
 from jaxgen.programs import estimate_program, merge_program, statistics_program
 from jaxgen.pytree import pytree
 from jaxgen.sparse import SparseRows
-from jaxgen.statistics import S, describe, raise_for_nan
+from jaxgen.statistics import S, check_single, describe, raise_for_nan
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
@@ -282,6 +282,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
                 f"statistics must be those that an estimator of this structure makes, {self}; found "
                 f"{describe(statistics)}. Make them with its own statistics(x, y)."
             )
+        check_single(statistics, "statistics")
 
 
 def _merge_parts(a: tuple[S, Any], b: tuple[S, Any]) -> tuple[S, Any]:

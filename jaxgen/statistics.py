@@ -66,6 +66,15 @@ def _describe(value: Any) -> str:
     return str(np.shape(leaves[0])) if leaves else repr(value)
 
 
+def check_single(statistics: Any, name: str) -> None:
+    """Raise for a stack of statistics, which only vmap takes."""
+    if len(shape := np.shape(statistics.class_weight.high)) != 1:
+        raise ValueError(
+            f"{name} must be those of one batch, whose class_weight has shape (K,); found {shape}. For a stack of "
+            "statistics: jax.vmap over it."
+        )
+
+
 def raise_for_nan(statistics: Statistics) -> None:
     """Raise for concrete statistics of a batch that was bad."""
     if np.isnan(primal(statistics.class_weight).exact()).any():

@@ -766,3 +766,34 @@ def test_labels_below_minus_one_are_no_labels():
 def test_one_class_may_have_responsibilities():
     c = jg.fit(jg.GaussianNB(), X, np.ones((6, 1)), num_classes=1)
     np.testing.assert_allclose(c.density.mean, X.mean(axis=0)[None])
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        jg.MultinomialNB(),
+        jg.BernoulliNB(binarize=1.0),
+        jg.PoissonNB(),
+        jg.MixedNB(((jg.PoissonNB(), (0, 1)),)),
+        jg.QDA(),
+    ],
+    ids=["multinomial", "Bernoulli", "Poisson", "mixed", "QDA"],
+)
+@pytest.mark.parametrize("num_classes", [1, 2])
+def test_a_stack_of_statistics_is_for_vmap_alone(estimator, num_classes):
+    x = np.random.default_rng(0).poisson(2.0, (12, 2)).astype(np.float64)
+    y = np.arange(12) % num_classes
+    weights = np.random.default_rng(1).uniform(0.5, 1, (3, 12))
+    stack = jax.vmap(lambda w: estimator.statistics(x, y, num_classes=num_classes, sample_weight=w))(weights)
+    one = estimator.statistics(x, y, num_classes=num_classes, sample_weight=weights[1])
+    for verb in (lambda s: jg.merge(s, s), lambda s: jg.subtract(s, s), lambda s: jg.scale(s, 0.5)):
+        with pytest.raises(ValueError, match=r"of one batch.*found \(3, .*For a stack of statistics: jax\.vmap"):
+            verb(stack)
+        of_each = jax.vmap(verb)(stack)
+        for found, expected in zip(jax.tree.leaves(of_each), jax.tree.leaves(verb(one)), strict=True):
+            np.testing.assert_allclose(found[1], expected, rtol=1e-12, atol=1e-12)
+    verbs = [jg.estimate] if isinstance(estimator, jg.GDA) else [jg.estimate, jg.predictive, jg.log_marginal_likelihood]
+    for verb in verbs:
+        # Moments of one shape have a scatter of another: they are of another kind, and the message names the shapes.
+        with pytest.raises((ValueError, TypeError), match=r"of one batch.*found \(3, |class_weight=\(3, "):
+            verb(estimator, stack)
