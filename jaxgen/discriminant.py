@@ -109,8 +109,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def check_statistics(self, statistics: Any) -> None:
         """Raise for a prior that does not fit the features as well."""
         super().check_statistics(statistics)
+        self.check_features(statistics.mean.high.shape[-1])
+
+    def check_features(self, num_features: int) -> None:
+        """Raise for a prior that does not fit so many features."""
         if self.prior is not None:
-            self.prior.check_for(statistics.mean.high.shape[-1], self.covariance)
+            self.prior.check_for(num_features, self.covariance)
 
     def accepts(self, statistics: Any) -> bool:
         """Whether these are moments with a scatter of this form."""

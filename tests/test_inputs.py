@@ -797,3 +797,21 @@ def test_a_stack_of_statistics_is_for_vmap_alone(estimator, num_classes):
         # Moments of one shape have a scatter of another: they are of another kind, and the message names the shapes.
         with pytest.raises((ValueError, TypeError), match=r"of one batch.*found \(3, |class_weight=\(3, "):
             verb(estimator, stack)
+
+
+def test_a_prior_of_too_few_degrees_is_named_wherever_rows_are_fitted():
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    y, observed = np.arange(30) % 2, np.random.default_rng(1).random((30, 3)) < 0.8
+    qda = jg.QDA(prior=jg.NormalInverseWishart(degrees=1.0))
+    mixed = jg.MixedNB(((qda, (0, 1, 2)),))
+    for attempt in (
+        lambda: jg.fit_em(qda, x, num_classes=2, key=jax.random.key(0)),
+        lambda: jg.fit_em(mixed, x, num_classes=2, key=jax.random.key(0)),
+        lambda: jg.fit(qda, x, y, observed=observed),
+        lambda: jg.cross_validate(qda, x, y, folds=2, observed=observed),
+        lambda: qda.statistics(x, y),
+    ):
+        with pytest.raises(
+            ValueError, match=r"degrees must be more than 2 for full covariances of 3 features; found 1"
+        ):
+            attempt()
