@@ -74,6 +74,11 @@ def bootstrap(
         standard error 0.05, interval 0.2
     """
     check_estimator(estimator)
+    if any(leaf is estimator for leaf in jax.tree.leaves(estimator)):
+        raise TypeError(
+            "bootstrap compiles the fits, so that an estimator of your own must be a pytree of its numbers, such as "
+            f"jax.tree_util.register_dataclass makes it; found {arguments.brief(estimator)}."
+        )
     num_replicates = arguments.check_integer("num_replicates", num_replicates)
     arguments.check_key(key)
     if hasattr(estimator, "check"):

@@ -815,3 +815,16 @@ def test_a_prior_of_too_few_degrees_is_named_wherever_rows_are_fitted():
             ValueError, match=r"degrees must be more than 2 for full covariances of 3 features; found 1"
         ):
             attempt()
+
+
+def test_an_estimator_of_ones_own_is_bootstrapped_as_a_pytree():
+    class Mine:
+        def fit(self, x, y, *, num_classes=None, sample_weight=None):
+            return jg.fit(jg.LDA(), x, y, num_classes=num_classes, sample_weight=sample_weight)
+
+    key, x, y = jax.random.key(0), np.arange(12.0).reshape(6, 2) ** 0.5, np.arange(6) % 2
+    with pytest.raises(TypeError, match=r"an estimator of your own must be a pytree.*register_dataclass"):
+        jg.bootstrap(key, Mine(), x, y, num_replicates=2)
+    jax.tree_util.register_pytree_node(Mine, lambda _: ((), None), lambda *_: Mine())
+    found, expected = (jg.bootstrap(key, e, x, y, num_replicates=2, num_classes=2) for e in (Mine(), jg.LDA()))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
