@@ -39,9 +39,15 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
         first = np.unravel_index(np.argmax(bad), bad.shape)
         where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
         raise ValueError(
-            f"x must hold {domain.expected}; found {values[first]} at {position(where)} and "
-            f"{int(bad.sum()) - 1} more such values. {domain.remedy_for(values[first])}"
+            f"x must hold {domain.expected}; found {values[first]} at {position(where)}{and_more(bad)}. "
+            f"{domain.remedy_for(values[first])}"
         )
+
+
+def and_more(bad: np.ndarray) -> str:
+    """How many bad values there are beside the one that is named, as words of a message."""
+    more = int(bad.sum()) - 1
+    return f" and {more} more such value{'s' * (more > 1)}" if more else ""
 
 
 def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

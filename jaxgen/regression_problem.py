@@ -185,8 +185,8 @@ def _raise_for_values(data: Data) -> None:
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ValueError(
-            f"target must hold finite numbers, in {dtype}; found {target[row, column]} in row {row} and "
-            f"{int(bad.sum()) - 1} more such values. Remove or impute such rows, or give them sample_weight 0."
+            f"target must hold finite numbers, in {dtype}; found {target[row, column]} in row {row}"
+            f"{culprits.and_more(bad)}. Remove or impute such rows, or give them sample_weight 0."
         )
     culprits.raise_for_values(data.x, domains.COMPLETE, present)
     largest = float(np.abs(target[present]).max())

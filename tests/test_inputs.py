@@ -828,3 +828,13 @@ def test_an_estimator_of_ones_own_is_bootstrapped_as_a_pytree():
     jax.tree_util.register_pytree_node(Mine, lambda _: ((), None), lambda *_: Mine())
     found, expected = (jg.bootstrap(key, e, x, y, num_replicates=2, num_classes=2) for e in (Mine(), jg.LDA()))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, r"column 0\. "), (2, r"column 0 and 1 more such value\. "), (3, "2 more such values")]
+)
+def test_other_bad_values_are_counted_where_there_are_any(count, words):
+    x = X.copy()
+    x[:count, 0] = np.nan
+    with pytest.raises(ValueError, match=words):
+        jg.fit(jg.LDA(), x, Y)
