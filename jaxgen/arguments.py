@@ -148,16 +148,18 @@ def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = ma
 def check_hyperparameters(estimator: Any) -> None:
     """Every hyperparameter that is a leaf is one finite number, 0 or more, and at most what its field has as `most`.
 
-    A field marked `table` may be an array of them, whose shape is checked where the classes and features are known.
+    A field marked `table` may be an array of them, whose shape is checked where the classes and features are known. A
+    static one is structure, and only its `choices` are looked at, where it has some.
     """
     for field in dataclasses.fields(estimator):
         value: Any = getattr(estimator, field.name)
+        name = f"{type(estimator).__name__}.{field.name}"
+        _check_choice(name, value, field.metadata.get("choices", ()))
         if field.metadata.keys() & {"static", "nested"} or (field.default is None and value is None):
             continue
         most, table = field.metadata.get("most", math.inf), field.metadata.get("table", False)
         if isinstance(value, float) and 0 <= value <= min(most, _LARGEST):  # nearly all: the rest takes its time
             continue
-        name = f"{type(estimator).__name__}.{field.name}"
         value, several = primal(value), table and isinstance(value, (jax.Array, np.ndarray))
         if is_traced(value) and (several or np.ndim(value) == 0):
             continue
@@ -170,6 +172,13 @@ def check_hyperparameters(estimator: Any) -> None:
         if numbers is None or (numbers.ndim and not several):
             raise TypeError((_NO_TABLE if table else _NO_NUMBER).format(name, repr(value)))
         check_range(name, numbers, "", most=most)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Raise for what is none of several words, where there are some."""
+    if choices and value not in choices:
+        *others, last = map(repr, choices)
+        raise ValueError(f"{name} must be {', '.join(others)} or {last}; found {value!r}.")
 
 
 def check_range(name: str, values: np.ndarray, remedy: str, *, least: float = 0, most: float = math.inf) -> None:

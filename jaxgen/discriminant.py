@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -79,12 +79,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         ([[1.0], [12.0]], [[1.0], [2.0]])
     """
 
-    covariance: Covariance = dataclasses.field(default="full", metadata=STATIC)
+    covariance: Covariance = dataclasses.field(default="full", metadata=STATIC | {"choices": get_args(Covariance)})
     shared: bool = dataclasses.field(default=True, metadata=STATIC)
     ridge: Array | float = 1e-6
     pooling: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0})
     shrinkage: Array | float = dataclasses.field(default=0.0, metadata={"most": 1.0, "table": True})
-    target: Target = dataclasses.field(default="spherical", metadata=STATIC)
+    target: Target = dataclasses.field(default="spherical", metadata=STATIC | {"choices": get_args(Target)})
     prior: NormalInverseWishart | None = dataclasses.field(default=None, metadata={"nested": True})
 
     @property
@@ -95,12 +95,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         super().check()
-        if self.covariance not in ("full", "diagonal", "spherical"):
-            raise ValueError(f"GDA.covariance must be 'full', 'diagonal' or 'spherical'; found {self.covariance!r}.")
         if not isinstance(self.shared, bool):
             raise TypeError(f"GDA.shared must be True or False, a Python bool; found {self.shared!r}.")
-        if self.target not in ("spherical", "diagonal"):
-            raise ValueError(f"GDA.target must be 'spherical' or 'diagonal'; found {self.target!r}.")
         if not isinstance(self.prior, NormalInverseWishart | None):
             raise TypeError(f"GDA.prior must be a NormalInverseWishart or None; found {self.prior!r}.")
         if self.prior is not None:
