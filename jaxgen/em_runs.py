@@ -103,11 +103,11 @@ def train(
     )
     classifier, report = program(estimator, run.key, data, given, arguments.check_number("tolerance", run.tolerance))
     if not is_traced(report, classifier) and _broke_down(report, classifier):
-        # A bad value is named by whoever takes the rows; if there is none, a class has collapsed.
-        naive = estimator.naive()
+        # A bad value is named by whoever takes the rows, and what makes all of them together singular by their fit.
+        whole = estimator.naive() if data.observed is not None and estimator.fills_in else estimator
         everywhere = np.ones_like(data.labelled)
         seen_by = {"observed": data.observed, "sample_weight": sample_weight, "num_classes": everywhere.shape[1]}
-        naive.estimate(naive.statistics(x, everywhere, **seen_by))
+        whole.estimate(whole.statistics(x, everywhere, **seen_by))
         if given is not None:
             _check_scores(given, rows, data)
         if complete:
@@ -118,8 +118,8 @@ def train(
             )
         raise ValueError(
             f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "
-            "rows for its density. Raise ridge, restarts or prior strength, choose fewer classes, or share the "
-            "covariance."
+            "rows for its density, or with a feature that is constant there or a combination of others. Raise ridge, "
+            "restarts or prior strength, choose fewer classes, share the covariance, or drop the feature."
         )
     return classifier, report
 

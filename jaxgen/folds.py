@@ -6,6 +6,7 @@ with what comes after it loses nothing, and costs two merges a fold.
 
 from __future__ import annotations
 
+import contextlib
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,8 @@ from jax import lax
 from jaxgen import arguments, host_arrays, threads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jaxtyping import Bool, Int, Real
 
     from jaxgen.arguments import AnyArray
@@ -52,6 +55,15 @@ class Rows(NamedTuple):
             return np.take(array, index, axis=0, out=copy, mode="clip")
 
         return jax.tree.map(take, self)
+
+
+@contextlib.contextmanager
+def left_out(what: str) -> Iterator[None]:
+    """Say of an error which rows the fit was made without."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{what} left out: {error}") from None
 
 
 class Part(NamedTuple):

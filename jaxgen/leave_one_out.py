@@ -19,7 +19,7 @@ from jax import lax
 from jaxgen import arguments, platform
 from jaxgen.classify import log_posterior
 from jaxgen.fitting import fit
-from jaxgen.folds import Rows, outside
+from jaxgen.folds import Rows, left_out, outside
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -117,10 +117,8 @@ def _outcome_program(
 def _raise_for_row(row: int, estimator: Any, rows: Rows, num_classes: int) -> NoReturn:
     """Raise the ValueError for a row that the others do not predict: they have no classifier, or it gives 0/0."""
     others = rows.at(np.flatnonzero(np.arange(len(rows.y)) != row))
-    try:
+    with left_out(f"row {row}"):
         fit(estimator, **others._asdict(), num_classes=num_classes)
-    except ValueError as error:
-        raise ValueError(f"row {row} left out: {error}") from None
     raise ValueError(
         f"row {row} is impossible under every class that is fitted to the others: its posterior is 0/0. Smooth them, "
         "such as with alpha > 0."

@@ -91,7 +91,8 @@ def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian, feature
         return f"{whose} is singular in {factor.dtype} with {estimator.prior}. Raise its scale, or compute in float64."
     reason, fewer = "constant", ""
     if estimator.covariance == "full":
-        reason, fewer = "constant or a combination of others", "use covariance='diagonal' or shared=True, "
+        simpler = "covariance='diagonal'" if estimator.shared else "covariance='diagonal' or shared=True"
+        reason, fewer = "constant or a combination of others", f"use {simpler}, "
     return (
         f"{whose} is singular in {factor.dtype} with ridge={float(estimator.ridge):g}: its rows are too few, or a "
         f"feature is {reason}. Raise ridge, {fewer}drop the feature, or compute in float64."

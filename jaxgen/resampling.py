@@ -13,7 +13,7 @@ from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Rows, copies, deal, members, outside
+from jaxgen.folds import Rows, copies, deal, left_out, members, outside
 from jaxgen.held_out import judge
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
@@ -163,8 +163,11 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
     present = None if labels.weight is None else np.asarray(labels.weight) > 0
     culprits.raise_for_values(x, getattr(estimator, "domain", domains.COMPLETE), present)
     everything = np.arange(len(rows.y))
-    rests = (rows.at(np.setdiff1d(everything, fold, assume_unique=True)) for fold in inside)
-    classifiers = [fit(estimator, **rest._asdict(), num_classes=num_classes) for rest in rests]
+    classifiers = []
+    for f, fold in enumerate(inside):
+        rest = rows.at(np.setdiff1d(everything, fold, assume_unique=True))
+        with left_out(f"fold {f}"):
+            classifiers.append(fit(estimator, **rest._asdict(), num_classes=num_classes))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
@@ -186,7 +189,8 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: lis
     classifiers, rests, bad = _rests_program(estimator, statistics)
     if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
-        estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
+        with left_out(f"fold {f}"):
+            estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
     return classifiers
 
 

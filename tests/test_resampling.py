@@ -337,6 +337,14 @@ def test_rows_that_cannot_be_left_out_and_why(estimator, x, y, error, message):
         leave_one_out(estimator, x, y)
 
 
+@pytest.mark.parametrize("observed", [None, np.ones((40, 3), bool)])  # merged, and fitted one by one
+def test_a_fold_without_which_there_is_no_fit_is_named(observed):
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    x[:30, 2] = 1.0  # the last ten alone say how it varies
+    with pytest.raises(ValueError, match=r"^fold 3 left out: .*a feature is .*combination of others\. Raise"):
+        jg.cross_validate(jg.LDA(ridge=0.0), x, np.arange(40) % 2, folds=np.arange(40) // 10, observed=observed)
+
+
 @pytest.mark.parametrize(
     ("estimator", "x", "weight", "observed"),
     [
