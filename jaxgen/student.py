@@ -94,8 +94,7 @@ class StudentT(NamedTuple):
         of_noise, of_scale = jax.random.split(key)
         noise = Gaussian(jnp.zeros_like(self.mean), self.cholesky).sample(of_noise, y)
         half, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees / 2, self.spread))
-        precision = jax.random.gamma(of_scale, half, dtype=noise.dtype) / half
-        return self.mean[y] + (spread / jnp.sqrt(precision))[:, None] * noise
+        return self.mean[y] + (spread * _widening(of_scale, half))[:, None] * noise
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k], that of a Gaussian; NaN where ν and the number of observed features are 1 or less."""
@@ -116,7 +115,7 @@ class StudentT(NamedTuple):
         degrees, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees, self.spread))
         distance = jnp.take_along_axis(gaussian.marginal_distances(x)[0], y[:, None], axis=1)[:, 0]
         half = (degrees + jnp.sum(x.mask, axis=-1)) / 2
-        scale = jnp.sqrt((degrees * spread**2 + distance) / (2 * jax.random.gamma(of_scale, half, dtype=noise.dtype)))
+        scale = jnp.sqrt((degrees * spread**2 + distance) / (2 * half)) * _widening(of_scale, half)
         return self.mean[y] + residual + scale[:, None] * noise
 
     def linear(self) -> None:
@@ -217,8 +216,10 @@ class DiagonalStudentT(NamedTuple):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
-        degrees = jnp.broadcast_to(self.degrees, self.mean.shape)[y]
-        return self.mean[y] + self.scale[y] * jax.random.t(key, degrees, dtype=self.mean.dtype)
+        of_noise, of_scale = jax.random.split(key)
+        half = jnp.broadcast_to(self.degrees / 2, self.mean.shape)[y]
+        noise = jax.random.normal(of_noise, half.shape, self.mean.dtype)
+        return self.mean[y] + self.scale[y] * _widening(of_scale, half) * noise
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """μ, of features that are independent; NaN where ν is 1 or less."""
@@ -228,6 +229,11 @@ class DiagonalStudentT(NamedTuple):
     def linear(self) -> None:
         """Its log odds are not."""
         return None
+
+
+def _widening(key: Array, half: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Draws of 1/√u, u ~ χ²_ν / ν with ν/2 given: by the logarithm, since u itself underflows where ν is small."""
+    return jnp.exp((jnp.log(half) - jax.random.loggamma(key, half, dtype=half.dtype)) / 2)
 
 
 def _log_density(
