@@ -1,4 +1,4 @@
-"""Stacks of matrices: Cholesky factors, their inverses, diagonals."""
+"""Matrices: Cholesky factors, their inverses, diagonals, products that are symmetric."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import contextlib
 import sys
 import threading
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgen.numerics import matmul
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 
 # Rows that are substituted at a time when a triangle is inverted.
 _STRIP = 16
+# Strips in which a symmetric product is made, and rows of each, at least: of 1,258 rows of 64 numbers a core takes
+# 112 µs for the whole product and 96 for two strips, of 430 rows of 128 numbers 139, and 100 for four.
+_MOST_GRAM_STRIPS, _GRAM_STRIP = 4, 32
 # The first that JAX loads of it.
 _LAPACK = "scipy.linalg.cython_blas"
 
@@ -108,6 +113,28 @@ def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
 def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]) -> Float[Array, "k d d"]:
     """The same matrices with other diagonals."""
     return jnp.where(jnp.eye(matrices.shape[-1], dtype=bool)[None], diagonal[:, None, :], matrices)
+
+
+def lower_gram(x: Float[Array, "n d"]) -> Callable[[Float[Array, " n"]], Float[Array, "d d"]]:
+    """Σ_i w_i x_i x_iᵀ as a function of the weights: the lower triangle, and above it what came with it, or 0.
+
+    The operands are turned and cut here, once for all weights: a product that turns its own takes half as long again.
+    """
+    d, columns = x.shape[1], x.T
+    ends = np.linspace(0, d, max(1, min(_MOST_GRAM_STRIPS, d // _GRAM_STRIP)) + 1).astype(int).tolist()
+    strips = [(first, end, x[:, :end]) for first, end in pairwise(ends)]
+
+    def gram(weight: Float[Array, " n"]) -> Float[Array, "d d"]:
+        weighted = weight[None] * columns
+        products = [matmul(weighted[first:end], left) for first, end, left in strips]
+        return jnp.concatenate([jnp.pad(each, [(0, 0), (0, d - each.shape[1])]) for each in products])
+
+    return gram
+
+
+def mirrored(lower: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The symmetric matrix of this lower triangle."""
+    return jnp.where(np.tri(len(lower), dtype=bool), lower, lower.T)
 
 
 @jax.custom_jvp

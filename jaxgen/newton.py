@@ -36,7 +36,10 @@ class Smooth(Protocol):
         ...
 
     def curvature(self) -> Callable[[Array], Array]:
-        """Its second derivatives as a function of the table: a matrix over the parameters in their order."""
+        """Its second derivatives as a function of the table: a matrix over the parameters in their order.
+
+        What stands above its diagonal is not read.
+        """
         ...
 
     def along(self, start: Array, direction: Array, /) -> Callable[[Array], tuple[Array, Array, Array]]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxgen.matrices import lower_gram, mirrored
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -74,13 +75,8 @@ class Problem(NamedTuple):
         return (likelihood[:, None] if self.is_binary else matmul(likelihood, self.contrast.T)) + self.decay * table
 
     def curvature(self) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
-        """Its second derivatives, as a function of the table."""
-        # Turned once: of 2,000 rows and 64 parameters a product that turns its operand takes 260 µs in place of 180.
-        columns, mass = self.design.T, self.mass
-
-        def squares(weight: Float[Array, " n"]) -> Float[Array, "p p"]:
-            """Σ_i weight_i x_i x_iᵀ."""
-            return matmul(weight[None] * columns, self.design)
+        """Its second derivatives, as a function of the table; those of two classes below the diagonal alone."""
+        squares, mass = lower_gram(self.design), self.mass
 
         def hessian(table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
             size, m = table.shape
@@ -96,7 +92,7 @@ class Problem(NamedTuple):
                     a, b = pair
                     both = jnp.take(self.contrast, a, axis=0) * jnp.take(self.contrast, b, axis=0)
                     product = jnp.take(means, a, axis=1) * jnp.take(means, b, axis=1)
-                    return squares(mass * (matmul(chance, both) - product))
+                    return mirrored(squares(mass * (matmul(chance, both) - product)))
 
                 blocks = lax.map(block, (jnp.asarray(first, jnp.int32), jnp.asarray(second, jnp.int32)))
                 place = np.zeros((m, m), np.int32)
