@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen.labels import HardLabels
+from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.missing import PartialRows
 from jaxgen.moments import Moments
 from jaxgen.numerics import matmul, safe_divide
@@ -70,7 +71,7 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
         rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
         weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
         block = x.at[rows].get(mode="promise_in_bounds")
-        part = _moments_of_one_class(block, weight, weighted=labels.weight is not None)
+        part = _moments_of_one_class(block, labels, weight)
         mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
         put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
         return jax.tree.map(put, total, mine.merge(part)), None
@@ -81,14 +82,14 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
     return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
 
 
-def _moments_of_one_class(x: Array, weight: Array, *, weighted: bool) -> Moments:
+def _moments_of_one_class(x: Array, labels: Labels, weight: Array) -> Moments:
     total = jnp.sum(weight)
     pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
     residual = x - pilot[None]
     rest = _mean(matmul(weight, residual), total)
     mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
     residual -= jnp.where(total > 0, rest, 0.0)[None]
-    return Moments(Total.of(total[None]), mean, _scatter(residual, weight, full=True, weighted=weighted)[None])
+    return Moments(Total.of(total[None]), mean, _scatter(residual, labels, weight, full=True)[None])
 
 
 def _hard_moments(
@@ -108,7 +109,7 @@ def _hard_moments(
     if not shared:
         return pilot[:, :d], rest[:, :d], labels.class_sum(residual**2)[:, :d]
     residual, pilot, rest = residual[:, :d], pilot[:, :d], rest[:, :d]
-    return pilot, rest, _scatter(residual, labels.row_weight, full=full, weighted=labels.weight is not None)[None]
+    return pilot, rest, _scatter(residual, labels, labels.row_weight, full=full)[None]
 
 
 def _soft_moments(
@@ -135,7 +136,7 @@ def _soft_moments(
         responsibility = labels.responsibility(k)
         residual = keep(x - pilot[k][None])
         correction = safe_divide(matmul(responsibility, residual), weight[k])
-        return correction, _scatter(keep(residual - correction[None]), responsibility, full=full)
+        return correction, _scatter(keep(residual - correction[None]), labels, responsibility, full=full)
 
     if not shared:
         return first, *lax.map(one_class, jnp.arange(labels.num_classes))
@@ -154,11 +155,15 @@ def _mean(total: Array, weight: Array) -> Array:
     return total / jnp.where(weight == 0, 1.0, weight)
 
 
-def _scatter(residual: Array, weight: Array, *, full: bool, weighted: bool = True) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal; of rows that are not `weighted`, which weigh 1 or 0, from one factor."""
+def _scatter(residual: Array, labels: Labels, weight: Array, *, full: bool) -> Array:
+    """Σ_i w_i e_i e_iᵀ, or its diagonal; of hard labels without weights, which weigh 1 or 0, from one factor."""
     if not full:
         return matmul(weight, residual**2)
-    if weighted:
-        return matmul((weight[:, None] * residual).T, residual)
-    residual = weight[:, None] * residual
-    return matmul(residual.T, residual)
+    weighted = weight[:, None] * residual
+    if isinstance(labels, HardLabels) and labels.weight is None:
+        residual = weighted
+
+    def part(rows: slice, columns: slice) -> Array:
+        return matmul(weighted[:, rows].T, residual[:, columns])
+
+    return mirrored(lower_triangle(part, residual.shape[1], labels.tuning.strip))

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 # Rows that are substituted at a time when a triangle is inverted.
 _STRIP = 16
-# Strips in which a symmetric product is made, and rows of each, at least: of 1,258 rows of 64 numbers a core takes
-# 112 µs for the whole product and 96 for two strips, of 430 rows of 128 numbers 139, and 100 for four.
-_MOST_GRAM_STRIPS, _GRAM_STRIP = 4, 32
+# Strips in which a wide symmetric matrix is made, about, and rows of the last one, at least.
+_STRIPS, _LAST_ROWS = 4, 16
 # The first that JAX loads of it.
 _LAPACK = "scipy.linalg.cython_blas"
 
@@ -115,21 +114,22 @@ def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]
     return jnp.where(jnp.eye(matrices.shape[-1], dtype=bool)[None], diagonal[:, None, :], matrices)
 
 
-def lower_gram(x: Float[Array, "n d"]) -> Callable[[Float[Array, " n"]], Float[Array, "d d"]]:
-    """Σ_i w_i x_i x_iᵀ as a function of the weights: the lower triangle, and above it what came with it, or 0.
+def lower_triangle(
+    part: Callable[[slice, slice], Float[Array, "rows columns"]], d: int, strip: int | None
+) -> Float[Array, "d d"]:
+    """A symmetric matrix in strips of rows, each up to the diagonal; above it stands what came with it, or 0.
 
-    The operands are turned and cut here, once for all weights: a product that turns its own takes half as long again.
+    Args:
+        part: makes some of its rows and columns.
+        d: how many it has.
+        strip: rows of a strip, about; None makes the whole at once.
     """
-    d, columns = x.shape[1], x.T
-    ends = np.linspace(0, d, max(1, min(_MOST_GRAM_STRIPS, d // _GRAM_STRIP)) + 1).astype(int).tolist()
-    strips = [(first, end, x[:, :end]) for first, end in pairwise(ends)]
-
-    def gram(weight: Float[Array, " n"]) -> Float[Array, "d d"]:
-        weighted = weight[None] * columns
-        products = [matmul(weighted[first:end], left) for first, end, left in strips]
-        return jnp.concatenate([jnp.pad(each, [(0, 0), (0, d - each.shape[1])]) for each in products])
-
-    return gram
+    if strip is None:
+        return part(slice(0, d), slice(0, d))
+    strip *= max(1, round(d / (_STRIPS * strip)))
+    ends = [0, *range(strip, d + 1 - _LAST_ROWS, strip), d]
+    strips = [part(slice(first, end), slice(0, end)) for first, end in pairwise(ends)]
+    return jnp.concatenate([jnp.pad(each, [(0, 0), (0, d - each.shape[1])]) for each in strips])
 
 
 def mirrored(lower: Float[Array, "d d"]) -> Float[Array, "d d"]:

@@ -32,6 +32,7 @@ class Tuning:
         scatter_width: rows of floats are filled up with zeros to a multiple of so many, to be scattered.
         fold_elements: elements of a block of rows that becomes statistics.
         class_fold_elements: elements of rows of one class that are multiplied at a time.
+        strip: rows of a symmetric product that are made at a time, up to the diagonal alone; None for the whole.
         score_elements: elements of a block of rows that is scored.
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
         many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
@@ -46,6 +47,7 @@ class Tuning:
     scatter_width: int
     fold_elements: int
     class_fold_elements: int
+    strip: int | None
     score_elements: int
     product_elements: int
     many_rows: float
@@ -65,6 +67,8 @@ class Tuning:
 # once 14 ms. Scores that are products XLA makes, centred and normalised, in one pass over rows of any number, in
 # parallel and with no temporary of their size: LDA 20 ms against 28 in blocks by two threads, 14 against 31 for
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
+# XLA makes products of few columns in tiles of 48 numbers: scatters of 1,250 rows in strips of so many take 0.82 of
+# the time of the whole for 64 and 96 features, 0.87 for 100, 0.79 for 128, and 0.74 for 200 (1.07 for 80).
 # QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
 # classifier, and up to 20 of a core that waits in LAPACK for more.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
@@ -74,6 +78,7 @@ CPU = Tuning(
     scatter_width=8,
     fold_elements=2**18,
     class_fold_elements=2**17,
+    strip=48,
     score_elements=2**19,
     product_elements=2**28,
     many_rows=2**10,
@@ -83,13 +88,14 @@ CPU = Tuning(
     sparse="scipy",
 )
 # An accelerator wants few large steps. float32 scatter-add into small arrays is up to thousands of times slower than a
-# product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it.
+# product on GPUs in jaxlib 0.10 (jax issue 38806), and TPUs serialise it. TPUs multiply tiles of 128 rows or more.
 ACCELERATOR = Tuning(
     class_sum="matmul",
     sort="compare",
     scatter_width=1,
     fold_elements=2**26,
     class_fold_elements=2**24,
+    strip=None,
     score_elements=2**26,
     product_elements=2**26,
     many_rows=math.inf,

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen.matrices import lower_gram, mirrored
+from jaxgen import platform
+from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float
 
     from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
 
 
 def as_fractions(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array, ""], Bool[Array, " classes"]]:
@@ -76,7 +78,17 @@ class Problem(NamedTuple):
 
     def curvature(self) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
         """Its second derivatives, as a function of the table; those of two classes below the diagonal alone."""
-        squares, mass = lower_gram(self.design), self.mass
+        # Turned once: of 2,000 rows and 64 parameters a product that turns its operand takes 260 µs in place of 180.
+        columns, mass = self.design.T, self.mass
+
+        def squares(weight: Float[Array, " n"]) -> Float[Array, "p p"]:
+            """The lower triangle of Σ_i weight_i x_i x_iᵀ."""
+
+            def lower(weight: Array, *, tuning: Tuning) -> Array:
+                weighted = weight[None] * columns
+                return lower_triangle(lambda i, j: matmul(weighted[i], self.design[:, j]), len(columns), tuning.strip)
+
+            return platform.run(lower, weight, tuning=None)
 
         def hessian(table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
             size, m = table.shape
