@@ -13,7 +13,7 @@ from jaxgen.labels import HardLabels
 from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.missing import PartialRows
 from jaxgen.moments import Moments
-from jaxgen.numerics import matmul, safe_divide
+from jaxgen.numerics import matmul, safe_divide, shortcut
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -67,14 +67,19 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
 
     def add(total: Moments, number: Array) -> tuple[Moments, None]:
         label = jnp.minimum(jnp.searchsorted(last_chunk, number, side="right").astype(jnp.int32), k - 1)
-        offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
-        rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
-        weight = jnp.where((offset < size[label]) & (number < last_chunk[-1]), labels.row_weight[rows], 0.0)
-        block = x.at[rows].get(mode="promise_in_bounds")
-        part = _moments_of_one_class(block, labels, weight)
+        nothing_left = number >= last_chunk[-1]
+
+        def with_chunk(mine: Moments) -> Moments:
+            offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
+            rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
+            weight = jnp.where((offset < size[label]) & ~nothing_left, labels.row_weight[rows], 0.0)
+            block = x.at[rows].get(mode="promise_in_bounds")
+            return mine.merge(_moments_of_one_class(block, labels, weight))
+
         mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
+        mine = shortcut(nothing_left, lambda mine: mine, with_chunk, mine)
         put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
-        return jax.tree.map(put, total, mine.merge(part)), None
+        return jax.tree.map(put, total, mine), None
 
     weight, mean = (Total.of(jnp.zeros_like(x, shape=shape)) for shape in ((k,), (k, d)))
     nothing = Moments(weight, mean, jnp.zeros_like(x, shape=(k, d, d)))
