@@ -161,8 +161,11 @@ def _plans(tables: list[Table], splits: int, l2: float, *, pair: bool) -> list[P
     plans = []
     for table, orders, growing in zip(tables, drawn, sizes, strict=True):
         padded = [(m, next(step for step in steps if step >= m)) for m in growing]
-        chosen = models(table, l2)[: 2 if pair else None]
-        plans.append(Plan(table, orders, [[Task(model, table, orders, *m) for m in padded] for model in chosen]))
+        nested = [(m, _SMALL, before) for m, before in zip(growing, [0, *growing], strict=False)]
+        generative, *others = models(table, l2)[: 2 if pair else None]
+        curves = [[Task(generative, table, orders, *sizes) for sizes in nested]]
+        curves += [[Task(model, table, orders, *sizes) for sizes in padded] for model in others]
+        plans.append(Plan(table, orders, curves))
     return plans
 
 
@@ -173,8 +176,7 @@ def _fit(plan: Plan, programs: Programs, note: Callable[[Task], None]) -> list[l
         timed: list[Timed] = []
         for task in curve:
             note(task)
-            # The samples are nested: the optimum of the one before is near.
-            timed.append(programs.run(task, timed[-1].classifiers if timed else None))
+            timed.append(programs.run(task, timed[-1].known if timed else None))  # the samples are nested
         results.append(timed)
     return results
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-import jaxgen as jg
 from jaxgen import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from benchmarks.splits import Call, Outcome, Task
+    from benchmarks.split_programs import Outcome
+    from benchmarks.splits import Call, Task
 
 # Compiled in half the time; products and factorisations, which the programs consist of, are as fast.
 _QUICK: Any = {
@@ -30,9 +30,12 @@ _QUICK: Any = {
 
 @dataclass(frozen=True)
 class Timed:
-    """Classifiers and outcomes of all splits, and the seconds that they took once everything was compiled."""
+    """What is known of all splits, the outcomes, and the seconds that they took once everything was compiled.
 
-    classifiers: jg.LinearClassifier
+    What is known are statistics, or the classifiers of a model that is trained: larger samples start from there.
+    """
+
+    known: Any
     outcome: Outcome
     seconds: float
 
@@ -52,27 +55,27 @@ class Programs:
             return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._of(call, advance).out_info)
 
         distinct = {task.key: task for task in tasks}
-        threads.over(lambda task: _through(task, task.chunks()[0], task.nowhere(), note), list(distinct.values()))
+        threads.over(lambda task: _through(task, task.chunks()[0], task.nothing(), note), list(distinct.values()))
         return time.perf_counter() - began
 
-    def run(self, task: Task, start: jg.LinearClassifier | None = None) -> Timed:
+    def run(self, task: Task, known: Any = None) -> Timed:
         """Fit and test on every split, a chunk of them on each core.
 
         Args:
             task: what to fit.
-            start: where those start that are not in closed form, such as the classifiers of smaller samples, (S, …).
+            known: of all splits by the sample before.
         """
         began = time.perf_counter()
-        begin = task.nowhere() if start is None else start
+        begin = task.nothing() if known is None else known
 
         def call(call: Call) -> Any:
             return self._of(call)(*call.arguments)
 
         parts = threads.over(lambda chunk: _through(task, chunk, begin, call), task.chunks())
         count = len(task.splits.orders)
-        classifiers, outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
+        known, outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
         outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
-        return Timed(classifiers, outcome, time.perf_counter() - began)
+        return Timed(known, outcome, time.perf_counter() - began)
 
     def _of(self, call: Call, advance: Callable[[], None] = lambda: None) -> Any:
         """The program of a call; one thread compiles it, and others wait for it."""
@@ -91,10 +94,18 @@ class Programs:
         return future.result()
 
 
-def _through(
-    task: Task, chunk: np.ndarray, start: jg.LinearClassifier, call: Callable[[Call], Any]
-) -> tuple[jg.LinearClassifier, Any]:
-    """The classifiers of a chunk of splits and their outcomes, by calls that are made, or whose programs compiled."""
-    fitted = [call(task.fit(part, start)) for part in task.parts(chunk)]
-    classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
-    return classifiers, call(task.judge(chunk, call(task.score(chunk, classifiers))))
+def _through(task: Task, chunk: np.ndarray, known: Any, call: Callable[[Call], Any]) -> tuple[Any, Any]:
+    """What is known of a chunk of splits and their outcomes, by calls that are made, or whose programs compiled."""
+    parts = task.parts(chunk)
+    fitted = [_fitted(task, part, jax.tree.map(lambda leaf, part=part: leaf[part], known), call) for part in parts]
+    known, classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
+    return known, call(task.judge(chunk, call(task.score(chunk, classifiers))))
+
+
+def _fitted(task: Task, part: np.ndarray, known: Any, call: Callable[[Call], Any]) -> tuple[Any, Any]:
+    """What is known of a part of the splits after all pieces of their samples, and their classifiers."""
+    first, *others = task.pieces()
+    fitted = call(task.fit(part, first, known))
+    for piece in others:
+        fitted = call(task.fit(part, piece, fitted[0]))
+    return fitted

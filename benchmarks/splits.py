@@ -11,17 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxgen as jg
+from benchmarks import split_programs
+from jaxgen.estimator import GenerativeEstimator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from jax import Array
-
     from benchmarks.tables import Table
 
 HELD_OUT = 0.3
 MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no better known
-BINS = 10
 # Splits that are judged at a time, at most, and elements of their scores and of the rows that are gathered at a time:
 # their memory is used again. Of small tables 50 splits at a time take half as long again as 250.
 _CHUNK, _SCORED, _GATHERED = 250, 2**22, 2**20
@@ -52,24 +49,6 @@ class Splits:
     def most(self) -> int:
         """Rows of the largest sample."""
         return self.orders.shape[1] - self.held_out
-
-
-class Outcome(NamedTuple):
-    """What became of each split; every array has a leading axis over the splits.
-
-    Attributes:
-        wrong: which held-out rows are misclassified, (S, rows).
-        log_loss: their mean −log p(y | x), in nats; ∞ where a class was said to be impossible.
-        confidence: mean probability of the predicted class by bins, (S, bins).
-        accuracy: share of right predictions by bins, (S, bins).
-        weight: rows by bins, (S, bins).
-    """
-
-    wrong: Any
-    log_loss: Any
-    confidence: Any
-    accuracy: Any
-    weight: Any
 
 
 @dataclass(frozen=True)
@@ -108,7 +87,9 @@ class Task:
         table: of the rows.
         splits: of them.
         m: rows of the sample.
-        padded: rows that it is filled up to; tasks of one size share a program.
+        padded: rows that it is filled up to; tasks of one size share a program. A generative model takes the rows that
+            its sample has more than the one before, so many at a time.
+        before: rows of the sample before.
     """
 
     model: Model
@@ -116,6 +97,7 @@ class Task:
     splits: Splits
     m: int
     padded: int
+    before: int = 0
 
     def chunks(self) -> list[np.ndarray]:
         """The splits in chunks of one size; the last one begins again with the first."""
@@ -130,32 +112,42 @@ class Task:
         most = max(1, _GATHERED // (self.padded * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
         return np.split(chunk, len(chunk) // _divisor(len(chunk), most))
 
-    def nowhere(self) -> jg.LinearClassifier:
-        """Where the fits of all splits start if nothing better is known."""
-        zeros: Any = partial(np.zeros, dtype=np.float32)
-        count, k = len(self.splits.orders), self.table.num_classes
-        return jg.LinearClassifier(zeros((count, self._columns, k)), zeros((count, k)))
+    def pieces(self) -> list[slice]:
+        """The rows of the sample that are fitted at a time: statistics of new ones are merged with those before."""
+        if not self._merges:
+            return [slice(0, self.m)]
+        return [slice(first, min(first + self.padded, self.m)) for first in range(self.before, self.m, self.padded)]
 
-    def fit(self, part: np.ndarray, start: jg.LinearClassifier) -> Call:
-        """How the classifiers of a part are made; `start` is that of all splits."""
+    def nothing(self) -> Any:
+        """What is known of all splits before the first sample: statistics of no rows, or zero weights to start from."""
+        count, k, d = len(self.splits.orders), self.table.num_classes, self._columns
+        if self._merges:
+            of_none = partial(self.model.estimator.statistics, num_classes=k, sample_weight=np.zeros(1, np.float32))
+            known = jax.eval_shape(of_none, np.zeros((1, d), self.table.x.dtype), np.zeros(1, np.int32))
+        else:
+            known = jg.LinearClassifier(jnp.zeros((d, k), np.float32), jnp.zeros(k, np.float32))
+        return jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), known)
+
+    def fit(self, part: np.ndarray, piece: slice, known: Any) -> Call:
+        """How what is known of a part becomes more by a piece of its rows, and its classifiers."""
         first = self.splits.held_out
-        rows, weight = _pad(self.splits.orders[part, first : first + self.m], self.padded)
+        rows = self.splits.orders[part, first + piece.start : first + piece.stop]
+        rows, weight = _pad(rows, self.padded)
         is_real = np.arange(self._columns) < self.table.x.shape[1]
-        begin = jax.tree.map(lambda leaf: leaf[part], start)
         x = np.pad(self.table.x, [(0, 0), (0, self._columns - self.table.x.shape[1])])
         sample = np.take(x, rows, axis=0)  # in a third of the time of x[rows]
-        arguments = self.model.estimator, begin, sample, self.table.y[rows], weight, is_real
-        return Call(_fit, arguments, self.table.num_classes)
+        arguments = self.model.estimator, known, sample, self.table.y[rows], weight, is_real
+        return Call(split_programs.fit, arguments, self.table.num_classes)
 
     def score(self, chunk: np.ndarray, classifiers: jg.LinearClassifier) -> Call:
         """How the held-out rows of a chunk get their scores: one product of the table with all classifiers."""
         rows, _ = self._tested(chunk)
-        return Call(_score, (classifiers, self.table.x, rows), self.table.num_classes)
+        return Call(split_programs.score, (classifiers, self.table.x, rows), self.table.num_classes)
 
     def judge(self, chunk: np.ndarray, scores: Any) -> Call:
         """How the scores of a chunk are judged."""
         rows, weight = self._tested(chunk)
-        return Call(_judge, (scores, self.table.y[rows], weight), self.table.num_classes)
+        return Call(split_programs.judge, (scores, self.table.y[rows], weight), self.table.num_classes)
 
     def _tested(self, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         held_out = self.splits.held_out
@@ -167,6 +159,10 @@ class Task:
         leaves, tree = jax.tree.flatten(self.model.estimator)
         shape = self.table.x.shape, self.table.num_classes, len(self.splits.orders), self.splits.held_out
         return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self.padded
+
+    @property
+    def _merges(self) -> bool:
+        return isinstance(self.model.estimator, GenerativeEstimator)
 
     @property
     def _columns(self) -> int:
@@ -191,57 +187,3 @@ def _padded(size: int, first: int, growth: float = 2) -> int:
 def _divisor(count: int, most: int) -> int:
     """The largest divisor up to `most`."""
     return max(size for size in range(1, min(most, count) + 1) if count % size == 0)
-
-
-@partial(jax.jit, static_argnames="num_classes")
-def _fit(
-    estimator: Any, start: jg.LinearClassifier, x: Array, y: Array, weight: Array, is_real: Array, *, num_classes: int
-) -> jg.LinearClassifier:
-    """The linear forms of fits on the rows of each split, (S, rows, d), of which some rows and columns are padding."""
-
-    def fit(split: tuple[jg.LinearClassifier, Array, Array]) -> jg.LinearClassifier:
-        begin, *rows = split
-        kind = {"num_classes": num_classes, "sample_weight": weight}
-        if isinstance(estimator, jg.LogisticRegression):
-            return jg.train(estimator, *rows, **kind, start=begin)[0]
-        c = jg.fit(estimator, *rows, **kind)
-        if isinstance(estimator, jg.BernoulliNB):  # to which a word that never occurs says something
-            density = jax.tree.map(lambda log_share: jnp.where(is_real[None], log_share, 0.0), c.density)
-            c = c._replace(density=density)
-        return jg.to_linear(c)
-
-    return _of_each(fit, (start, x, y))
-
-
-@partial(jax.jit, static_argnames="num_classes")
-def _score(classifiers: jg.LinearClassifier, x: Array, rows: Array, *, num_classes: int) -> Array:
-    """Scores of the held-out rows, (S, rows, K)."""
-    del num_classes  # the classifiers know it
-    weights = classifiers.weights[:, : x.shape[1]]  # those of padded columns are zero
-    products = jnp.einsum("nd,sdk->snk", x, weights, precision="highest") + classifiers.bias[:, None]
-    return jnp.take_along_axis(products, rows[:, :, None], axis=1)
-
-
-@partial(jax.jit, static_argnames="num_classes")
-def _judge(scores: Array, y: Array, weight: Array, *, num_classes: int) -> Outcome:
-    del num_classes
-
-    def judge(split: tuple[Array, Array]) -> Outcome:
-        scores, y = split
-        log_posterior = jax.nn.log_softmax(scores, axis=1)
-        return Outcome(
-            jnp.argmax(log_posterior, axis=1).astype(y.dtype) != y,
-            jg.metrics.log_loss(y, log_posterior, sample_weight=weight),
-            *jg.metrics.reliability(y, log_posterior, num_bins=BINS, sample_weight=weight),
-        )
-
-    return _of_each(judge, (scores, y))
-
-
-def _of_each(function: Callable[[Any], Any], splits: tuple[Any, ...]) -> Any:
-    """The function of each split: one after the other by a core, side by side on an accelerator.
-
-    A core is done with a fit when it has converged, not when the slowest of many has. Besides, the programs that
-    factorise many matrices at once cannot run on two cores: they wait for each other's threads for ever in jaxlib 0.10.
-    """
-    return jax.lax.map(function, splits, batch_size=None if jax.default_backend() == "cpu" else len(splits[-1]))

@@ -61,13 +61,14 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     else:
         generative, oracle = Model("Bernoulli NB", jg.BernoulliNB()), bernoulli
     discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
-    tasks = [Task(model, data, splits, m, 128) for model in (generative, discriminative) for m in (8, splits.most)]
+    sizes = (8, 0), (splits.most, 8)  # and the sample before
+    tasks = [Task(model, data, splits, m, 128, before) for model in (generative, discriminative) for m, before in sizes]
     programs = Programs()
     assert programs.prepare(tasks, lambda: None) > 0
     smaller = None
     for task in tasks:
         timed = programs.run(task, smaller if task.m > 8 else None)
-        smaller, outcome = timed.classifiers, timed.outcome
+        smaller, outcome = timed.known, timed.outcome
         predict = oracle if task.model is generative else logistic
         for i, order in enumerate(splits.orders):
             test, sample = np.split(order, [splits.held_out])
