@@ -162,6 +162,8 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
     # Of all rows first: a fit would name a bad value by its row among those that it is given.
     present = None if labels.weight is None else np.asarray(labels.weight) > 0
     culprits.raise_for_values(x, getattr(estimator, "domain", domains.COMPLETE), present)
+    if hasattr(estimator, "check"):  # what is wrong with it is wrong without any fold
+        estimator.check()
     everything = np.arange(len(rows.y))
     classifiers = []
     for f, fold in enumerate(inside):

@@ -168,6 +168,33 @@ def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft)
     np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("d", [70, 200])  # in two strips of rows on a CPU, and in four
+@pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_wide_scatters_and_their_derivatives(d, labels, shared):
+    """d/dx_i of Σ_ij A_ij S_ij is r_ik (A + Aᵀ)(x_i − μ_k), since the rest of a class is about its mean."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, d)), np.arange(60) % 2
+    r, weight = np.eye(2)[y], rng.uniform(0.5, 2.0, size=60) if labels == "weighted" else np.ones(60)
+    if labels == "soft":
+        y = r = rng.dirichlet(np.ones(2), size=60)
+    r = weight[:, None] * r
+    towards = rng.normal(size=(1 if shared else 2, d, d))  # of no symmetry
+    options = {"sample_weight": weight} if labels == "weighted" else {}
+    estimator = jg.GDA("full", shared=shared)
+
+    def product(x):
+        scatter = estimator.statistics(x, y, num_classes=2, **options).scatter
+        return jnp.sum(towards * scatter), scatter
+
+    gradient, scatter = jax.jit(jax.grad(product, has_aux=True))(x)
+    centred = x[:, None] - (r.T @ x) / r.sum(axis=0)[:, None]
+    each = np.einsum("nk,nki,nkj->kij", r, centred, centred)
+    np.testing.assert_allclose(scatter, each.sum(axis=0)[None] if shared else each, rtol=1e-10, atol=1e-10)
+    both = np.broadcast_to(towards + np.swapaxes(towards, 1, 2), (2, d, d))
+    np.testing.assert_allclose(gradient, np.einsum("nk,kij,nkj->ni", r, both, centred), rtol=1e-9, atol=1e-9)
+
+
 @each_form
 def test_fit_is_exact_across_many_blocks(covariance, shared):
     """Classes arrive one after the other, so that most blocks lack most classes."""

@@ -337,6 +337,13 @@ def test_rows_that_cannot_be_left_out_and_why(estimator, x, y, error, message):
         leave_one_out(estimator, x, y)
 
 
+def test_what_is_wrong_without_any_fold_names_none():
+    with pytest.raises(ValueError, match=r"^LogisticRegression\.l2 must be finite and 0 or more"):
+        jg.cross_validate(jg.LogisticRegression(l2=-1.0), X, Y)
+    with pytest.raises(ValueError, match=r"^GDA\.pooling must be from 0 to 1"):
+        jg.cross_validate(jg.QDA(pooling=2.0), X, Y, observed=np.ones_like(X, bool))
+
+
 @pytest.mark.parametrize("observed", [None, np.ones((40, 3), bool)])  # merged, and fitted one by one
 def test_a_fold_without_which_there_is_no_fit_is_named(observed):
     x = np.random.default_rng(0).normal(size=(40, 3))
