@@ -176,7 +176,7 @@ def check_hyperparameters(estimator: Any) -> None:
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Raise for what is none of several words, where there are some."""
-    if choices and value not in choices:
+    if choices and not (isinstance(value, str) and value in choices):
         *others, last = map(repr, choices)
         raise ValueError(f"{name} must be {', '.join(others)} or {last}; found {value!r}.")
 

@@ -119,7 +119,7 @@ def train(
         raise ValueError(
             f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "
             "rows for its density, or with a feature that is constant there or a combination of others. Raise ridge, "
-            "restarts or prior strength, choose fewer classes, share the covariance, or drop the feature."
+            "restarts or prior strength, choose fewer classes, use a simpler covariance, or drop the feature."
         )
     return classifier, report
 

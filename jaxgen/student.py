@@ -94,7 +94,7 @@ class StudentT(NamedTuple):
         of_noise, of_scale = jax.random.split(key)
         noise = Gaussian(jnp.zeros_like(self.mean), self.cholesky).sample(of_noise, y)
         half, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees / 2, self.spread))
-        return self.mean[y] + (spread * _widening(of_scale, half))[:, None] * noise
+        return self.mean[y] + _widened(of_scale, half[:, None], spread[:, None] * noise)
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k], that of a Gaussian; NaN where ν and the number of observed features are 1 or less."""
@@ -115,8 +115,8 @@ class StudentT(NamedTuple):
         degrees, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees, self.spread))
         distance = jnp.take_along_axis(gaussian.marginal_distances(x)[0], y[:, None], axis=1)[:, 0]
         half = (degrees + jnp.sum(x.mask, axis=-1)) / 2
-        scale = jnp.sqrt((degrees * spread**2 + distance) / (2 * half)) * _widening(of_scale, half)
-        return self.mean[y] + residual + scale[:, None] * noise
+        scale = jnp.sqrt((degrees * spread**2 + distance) / (2 * half))
+        return self.mean[y] + residual + _widened(of_scale, half[:, None], scale[:, None] * noise)
 
     def linear(self) -> None:
         """Its log odds are not."""
@@ -219,7 +219,7 @@ class DiagonalStudentT(NamedTuple):
         of_noise, of_scale = jax.random.split(key)
         half = jnp.broadcast_to(self.degrees / 2, self.mean.shape)[y]
         noise = jax.random.normal(of_noise, half.shape, self.mean.dtype)
-        return self.mean[y] + self.scale[y] * _widening(of_scale, half) * noise
+        return self.mean[y] + _widened(of_scale, half, self.scale[y] * noise)
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """μ, of features that are independent; NaN where ν is 1 or less."""
@@ -231,9 +231,10 @@ class DiagonalStudentT(NamedTuple):
         return None
 
 
-def _widening(key: Array, half: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Draws of 1/√u, u ~ χ²_ν / ν with ν/2 given: by the logarithm, since u itself underflows where ν is small."""
-    return jnp.exp((jnp.log(half) - jax.random.loggamma(key, half, dtype=half.dtype)) / 2)
+def _widened(key: Array, half: Float[Array, "n d_or_1"], noise: Float[Array, "n d"]) -> Float[Array, "n d"]:
+    """Noise divided by √u, u ~ χ²_ν / ν drawn with ν/2 given. Where it is within range neither u nor √u need be."""
+    fourth_root = jnp.exp((jnp.log(half) - jax.random.loggamma(key, half, dtype=half.dtype)) / 4)
+    return noise * fourth_root * fourth_root
 
 
 def _log_density(

@@ -95,6 +95,7 @@ BAD_FITS = {
     "array of ridges": (jg.LDA(ridge=np.ones(2)), X, Y, {}, TypeError, r"ridge must be one real.*vmap"),
     "negative prior_alpha": (jg.LDA(prior_alpha=-1.0), X, Y, {}, ValueError, r"GDA.prior_alpha"),
     "negative ridge": (jg.LDA(ridge=-1.0), X, Y, {}, ValueError, r"GDA.ridge must be finite and 0 or more"),
+    "several covariances": (jg.GDA(np.array(["full", "diagonal"])), X, Y, {}, ValueError, "GDA.covariance must be 'fu"),
     "unknown covariance": (jg.GDA("tied"), X, Y, {}, ValueError, r"'full', 'diagonal' or 'spherical'; found 'tied'"),
     "shared that is no bool": (jg.GDA("full", shared=1), X, Y, {}, TypeError, r"shared must be True or False"),
     "negative l2": (jg.LogisticRegression(l2=-1.0), X, Y, {}, ValueError, r"LogisticRegression.l2"),

@@ -167,10 +167,14 @@ def test_draws_of_few_degrees_overflow_no_sooner_than_they_must(form):
     degrees, one = 0.1, jnp.ones((1, 1), jnp.float32)
     nu = jnp.full((1,) if form == "full" else (1, 1), degrees, jnp.float32)
     density = jg.StudentT(0 * one, one[None], nu, one[0]) if form == "full" else jg.DiagonalStudentT(0 * one, one, nu)
-    x = np.abs(jg.sample(jax.random.key(0), jg.Classifier(jnp.zeros(1, jnp.float32), density), 100_000)[0])
-    for limit in (1.0, 1e10, 1e30, float(np.finfo(np.float32).max)):
-        expected = 2 * scipy.stats.t.sf(limit, degrees)
-        assert abs(np.mean(x > limit) - expected) < 5 * np.sqrt(expected / len(x))
+    most = float(np.finfo(np.float32).max)
+    for scale in (1.0, 1e-18):  # where the draw is no larger than float32 holds, though 1/√u is
+        name = "spread" if form == "full" else "scale"
+        part = density._replace(**{name: scale * getattr(density, name)})
+        x = np.abs(jg.sample(jax.random.key(0), jg.Classifier(jnp.zeros(1, jnp.float32), part), 100_000)[0])
+        for limit in (1.0, 1e10, 1e30, most):
+            expected = 2 * scipy.stats.t.sf(limit / scale, degrees)
+            assert abs(np.mean(x > limit) - expected) < 5 * np.sqrt(expected / len(x)) + 1e-5
 
 
 def test_gaussian_draws_move_with_their_parameters_and_counts_do_not():
