@@ -168,7 +168,7 @@ def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft)
     np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("d", [70, 200])  # in two strips of rows on a CPU, and in four
+@pytest.mark.parametrize("d", [70, pytest.param(200, marks=pytest.mark.thorough)])  # strips on a CPU: two, and four
 @pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_wide_scatters_and_their_derivatives(d, labels, shared):
