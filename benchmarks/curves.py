@@ -40,7 +40,8 @@ SIZES = 10
 # Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
 # 1,300 s.
 LOOPED = 20
-# Rows of small samples, which are padded to one size whatever their table.
+# Rows of small samples, which are padded to one size whatever their table, and of the pieces in which others are
+# summarised by generative models.
 _SMALL = 128
 # Splits that are fitted to the optimum as well, which scikit-learn's defaults stop short of.
 CONVERGED = 5
