@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,16 +38,6 @@ class Plan:
     table: Table
     splits: Splits
     curves: list[list[Task]]
-
-    @property
-    def pair(self) -> list[Task]:
-        """The tasks of the generative model and of its discriminative partner."""
-        return [*chain.from_iterable(self.curves[:2])]
-
-    @property
-    def all(self) -> list[Task]:
-        """The tasks of all models."""
-        return [*chain.from_iterable(self.curves)]
 
 
 def of_table(plan: Plan, results: list[list[Timed]]) -> dict[str, Any]:
@@ -149,17 +138,17 @@ def sentences(record: dict[str, Any]) -> Iterator[str]:
         f"“wins” where a t-test, for rows and samples like those of the table, says so at {SIGNIFICANT:.0%}.\n"
         f"{of_tables(tables)}"
     )
-    seconds = sum(sum(model["seconds"]) for each in tables for model in each["models"][:2])
+    seconds, compiling = record["seconds"], record["compile_seconds"]
     fits = 2 * record["splits"] * sum(len(each["sizes"]) for each in tables)
     yield (
-        f"{fits:,} fits and tests of the pairs in {seconds:.1f} s, and {record['compile_seconds']:.1f} s of compiling "
-        f"({record['compile_seconds_of_others']:.1f} s more for the models beside them); logistic regression with l2 = "
-        f"{record['l2']:g}"
+        f"{fits:,} fits and tests of the pairs in {seconds['pairs']:.1f} s, where compiling kept a core busy for "
+        f"{compiling['pairs']:.1f} s ({seconds['others']:.1f} s more for the models beside them); logistic regression "
+        f"with l2 = {record['l2']:g}"
     )
     yield (
         f"A loop of scikit-learn and NumPy, timed on {looped['splits']} splits a point, would take "
-        f"{looped['seconds']:,.0f} s: {looped['seconds'] / (seconds + record['compile_seconds']):.1f} times as long, "
-        f"and {looped['seconds'] / seconds:.1f} times without compiling. Its predictions are other ones on "
+        f"{looped['seconds']:,.0f} s: {looped['seconds'] / seconds['pairs']:.1f} times as long. Its predictions are "
+        f"other ones on "
         f"{looped['disagreement']:.2%} of the rows, its mean error differs by {looped['excess']:+.4f}, at one point by "
         f"{looped['largest']:+.3f}: it stops early. Its logistic regression, run to the optimum on {solved['splits']} "
         f"splits, predicts another class for {solved['disagreement']:.2%}, and its mean error differs by "

@@ -9,6 +9,7 @@ the classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import jax
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from jax import Array
 
-    from benchmarks.programs import Timed
+    from benchmarks.programs import Curves, Timed
     from benchmarks.tables import Table
 
 SEED = 0
@@ -43,6 +44,8 @@ LOOPED = 20
 # Rows of small samples, which are padded to one size whatever their table, and of the pieces in which others are
 # summarised by generative models.
 _SMALL = 128
+# The curves of a plan.
+_PAIR, _BESIDE = slice(2), slice(2, None)
 # Splits that are fitted to the optimum as well, which scikit-learn's defaults stop short of.
 CONVERGED = 5
 # Of logistic regression. From the optimum of the smaller sample it ends within 0.0013 of the mean error of 1e-7 on four
@@ -116,20 +119,18 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
     for table in tables:
         console.print(table.explain(), highlight=False, markup=False)
     plans = _plans(tables, splits, l2, pair=pair)
-    pairs = [task for plan in plans for task in plan.pair]
-    everything = [task for plan in plans for task in plan.all]
+    pairs, others = ([curve for plan in plans for curve in plan.curves[which]] for which in (_PAIR, _BESIDE))
     programs = Programs()
     with Progress(console=console, transient=True) as progress:
-        bar = progress.add_task("compiling", total=None)
-        compile_seconds = programs.prepare(pairs, lambda: progress.advance(bar))
-        others_seconds = programs.prepare(everything, lambda: progress.advance(bar))
-        bar = progress.add_task("fitting", total=len(everything))
+        steps = sum(len(task.chunks()) for curve in (*pairs, *others) for task in curve)
+        bar = progress.add_task("fitting", total=steps)
 
         def note(task: Task) -> None:
             progress.update(bar, description=escape(f"{task.table.name}: {task.model.name}, m = {task.m}"), advance=1)
 
-        results = [_fit(plan, programs, note) for plan in plans]
-        bar = progress.add_task("a loop of scikit-learn and NumPy", total=len(pairs))
+        of_pairs, of_others = (programs.run(curves, note) for curves in (pairs, others))
+        results = _by_plan(plans, of_pairs, of_others)
+        bar = progress.add_task("a loop of scikit-learn and NumPy", total=sum(len(curve) for curve in pairs))
         looped, solved = _loops(plans, results, l2, lambda: progress.advance(bar))
     about = environment()
     record = {
@@ -137,8 +138,8 @@ def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = 
         "splits": splits,
         "l2": l2,
         "seed": SEED,
-        "compile_seconds": compile_seconds,
-        "compile_seconds_of_others": others_seconds,
+        "seconds": {"pairs": of_pairs.seconds, "others": of_others.seconds},
+        "compile_seconds": {"pairs": of_pairs.compile_seconds, "others": of_others.compile_seconds},
         "loop": compare(looped, splits),
         "optimum": compare(solved, splits),
         "tables": [of_table(plan, timed) for plan, timed in zip(plans, results, strict=True)],
@@ -170,16 +171,10 @@ def _plans(tables: list[Table], splits: int, l2: float, *, pair: bool) -> list[P
     return plans
 
 
-def _fit(plan: Plan, programs: Programs, note: Callable[[Task], None]) -> list[list[Timed]]:
-    """The outcome of every task of a plan."""
-    results = []
-    for curve in plan.curves:
-        timed: list[Timed] = []
-        for task in curve:
-            note(task)
-            timed.append(programs.run(task, timed[-1].known if timed else None))  # the samples are nested
-        results.append(timed)
-    return results
+def _by_plan(plans: list[Plan], of_pairs: Curves, of_others: Curves) -> list[list[list[Timed]]]:
+    """The curves of each plan: those of its pair, and those beside them."""
+    pairs, others = iter(of_pairs.tasks), iter(of_others.tasks)
+    return [[*islice(pairs, len(plan.curves[_PAIR])), *islice(others, len(plan.curves[_BESIDE]))] for plan in plans]
 
 
 def _loops(

@@ -1,4 +1,4 @@
-"""The compiled programs of the tasks of learning curves, and their runs on every core."""
+"""The compiled programs of learning curves, and their runs on every core."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import threading
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from jaxgen import threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from benchmarks.split_programs import Outcome
     from benchmarks.splits import Call, Task
@@ -28,16 +29,25 @@ _QUICK: Any = {
 }
 
 
-@dataclass(frozen=True)
-class Timed:
-    """What is known of all splits, the outcomes, and the seconds that they took once everything was compiled.
+class Timed(NamedTuple):
+    """What became of the splits of a task, and the seconds of one core that they took once everything was compiled."""
 
-    What is known are statistics, or the classifiers of a model that is trained: larger samples start from there.
-    """
-
-    known: Any
     outcome: Outcome
     seconds: float
+
+
+class Curves(NamedTuple):
+    """What became of curves.
+
+    Attributes:
+        tasks: of each.
+        seconds: that all of them took, with the compiling.
+        compile_seconds: of one core.
+    """
+
+    tasks: list[list[Timed]]
+    seconds: float
+    compile_seconds: float
 
 
 @dataclass(frozen=True)
@@ -45,67 +55,91 @@ class Programs:
     """The compiled programs, kept by the shapes of their arguments."""
 
     _compiled: dict[Any, Future[Any]] = field(default_factory=dict)
+    _seconds: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def prepare(self, tasks: list[Task], advance: Callable[[], None]) -> float:
-        """Compile what the tasks need, while others are traced; the seconds that it took."""
-        began = time.perf_counter()
+    def run(self, curves: Sequence[Sequence[Task]], note: Callable[[Task], None] = lambda task: None) -> Curves:
+        """Fit and test on every split, by every core some splits of a curve at a time.
 
-        def note(call: Call) -> Any:
-            return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._of(call, advance).out_info)
-
-        distinct = {task.key: task for task in tasks}
-        threads.over(lambda task: _through(task, task.chunks()[0], task.nothing(), note), list(distinct.values()))
-        return time.perf_counter() - began
-
-    def run(self, task: Task, known: Any = None) -> Timed:
-        """Fit and test on every split, a chunk of them on each core.
+        A core compiles what it is the first to need, while others fit. The curves take turns, so that all programs are
+        there soon.
 
         Args:
-            task: what to fit.
-            known: of all splits by the sample before.
+            curves: for each the tasks of a model on nested samples, the smallest first.
+            note: is called when some splits of a task are done.
         """
-        began = time.perf_counter()
-        begin = task.nothing() if known is None else known
+        began, programs = time.perf_counter(), len(self._seconds)
+        turns = zip_longest(*([(i, chunk) for chunk in curve[0].chunks()] for i, curve in enumerate(curves)))
+        items = [item for item in chain.from_iterable(turns) if item is not None]
+        done = threads.over(lambda item: self._of_chunk(curves[item[0]], item[1], note), items)
+        tasks = []
+        for i, curve in enumerate(curves):
+            chunks = [timed for (number, _), timed in zip(items, done, strict=True) if number == i]
+            tasks.append([_joined(task, parts) for task, *parts in zip(curve, *chunks, strict=True)])
+        return Curves(tasks, time.perf_counter() - began, sum(self._seconds[programs:]))
 
-        def call(call: Call) -> Any:
-            return self._of(call)(*call.arguments)
+    def _of_chunk(self, curve: Sequence[Task], chunk: np.ndarray, note: Callable[[Task], None]) -> list[Timed]:
+        """What became of some splits of a curve; of each sample what is known goes on to the next."""
+        known, timed = curve[0].nothing(len(chunk)), []
+        for task in curve:
+            began, calls = time.perf_counter(), _Calls(self)
+            known, outcome = calls.through(task, chunk, known)
+            timed.append(Timed(outcome, time.perf_counter() - began - calls.waited))
+            note(task)
+        return timed
 
-        parts = threads.over(lambda chunk: _through(task, chunk, begin, call), task.chunks())
-        count = len(task.splits.orders)
-        known, outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *parts)
-        outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
-        return Timed(known, outcome, time.perf_counter() - began)
-
-    def _of(self, call: Call, advance: Callable[[], None] = lambda: None) -> Any:
+    def of(self, call: Call) -> Any:
         """The program of a call; one thread compiles it, and others wait for it."""
         with self._lock:
             is_known = call.key in self._compiled
             future = self._compiled.setdefault(call.key, Future())
         if not is_known:
             try:
+                began = time.perf_counter()
                 lowered = call.program.lower(*call.arguments, num_classes=call.num_classes)
                 future.set_result(lowered.compile(_QUICK if jax.default_backend() == "cpu" else None))
+                self._seconds.append(time.perf_counter() - began)
             except BaseException as error:
                 with self._lock:
                     del self._compiled[call.key]  # so that the next call tries again
                 future.set_exception(error)
-            advance()
         return future.result()
 
 
-def _through(task: Task, chunk: np.ndarray, known: Any, call: Callable[[Call], Any]) -> tuple[Any, Any]:
-    """What is known of a chunk of splits and their outcomes, by calls that are made, or whose programs compiled."""
-    parts = task.parts(chunk)
-    fitted = [_fitted(task, part, jax.tree.map(lambda leaf, part=part: leaf[part], known), call) for part in parts]
-    known, classifiers = jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *fitted)
-    return known, call(task.judge(chunk, call(task.score(chunk, classifiers))))
+@dataclass
+class _Calls:
+    """Calls of programs, and the seconds that they had to wait until those were compiled."""
+
+    programs: Programs
+    waited: float = 0.0
+
+    def through(self, task: Task, chunk: np.ndarray, known: Any) -> tuple[Any, Outcome]:
+        """What is known of some splits after the sample of a task, and what became of them."""
+        fitted = [
+            self._fitted(task, chunk[part], jax.tree.map(lambda leaf, part=part: leaf[part], known))
+            for part in task.parts(len(chunk))
+        ]
+        known, classifiers = jax.tree.map(lambda *leaves: np.concatenate(leaves), *fitted)
+        return known, self._of(task.judge(chunk, self._of(task.score(chunk, classifiers))))
+
+    def _fitted(self, task: Task, part: np.ndarray, known: Any) -> tuple[Any, Any]:
+        """What is known after all pieces of the sample, and the classifiers."""
+        first, *others = task.pieces()
+        fitted = self._of(task.fit(part, first, known))
+        for piece in others:
+            fitted = self._of(task.fit(part, piece, fitted[0]))
+        return fitted
+
+    def _of(self, call: Call) -> Any:
+        began = time.perf_counter()
+        program = self.programs.of(call)
+        self.waited += time.perf_counter() - began
+        return program(*call.arguments)
 
 
-def _fitted(task: Task, part: np.ndarray, known: Any, call: Callable[[Call], Any]) -> tuple[Any, Any]:
-    """What is known of a part of the splits after all pieces of their samples, and their classifiers."""
-    first, *others = task.pieces()
-    fitted = call(task.fit(part, first, known))
-    for piece in others:
-        fitted = call(task.fit(part, piece, fitted[0]))
-    return fitted
+def _joined(task: Task, parts: list[Timed]) -> Timed:
+    """All splits of a task, whose last chunk begins again with the first of them, and no row that was padding."""
+    count = len(task.splits.orders)
+    outcome = jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *(part.outcome for part in parts))
+    outcome = outcome._replace(wrong=outcome.wrong[:, : task.splits.held_out])
+    return Timed(outcome, sum(part.seconds for part in parts))

@@ -114,20 +114,19 @@ def _curves(record: dict[str, Any]) -> str:
     header = ["table", "m", "generative, %", "logistic, %", "m", "generative, %", "logistic, %", "cross at"]
     header += ["calibration error: generative", "logistic"]
     fits = sum(len(each["sizes"]) for each in record["tables"]) * record["splits"] * 2
-    seconds = sum(sum(model["seconds"]) for each in record["tables"] for model in each["models"][:2])
+    seconds, compiling = record["seconds"]["pairs"], record["compile_seconds"]["pairs"]
     caption = (
         f"Error on held-out rows, means of {record['splits']:,} random splits; bold where a t-test for rows and "
         "samples like those of the table says so at 5 %; “cross at”: the m from which the generative model is behind; "
         "calibration error, with the most rows: how far the probability of the predicted class is from how often it is "
         f"right. {of_tables(record['tables'])} Logistic regression has l2 = {record['l2']:g}."
         f"{of_penalty(record['tables'])} {fits:,} fits and "
-        f"tests of the pairs took {seconds:.0f} s, and compiling their programs {record['compile_seconds']:.0f} s."
+        f"tests of the pairs took {seconds:.0f} s, where compiling kept a core busy for {compiling:.0f} s."
     )
     by_loop, optimum = record["loop"], record["optimum"]
     caption += (
         f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for "
-        f"{by_loop['splits']} splits a point: {by_loop['seconds'] / seconds:.1f} times as long, or "
-        f"{by_loop['seconds'] / (seconds + record['compile_seconds']):.1f} with the compiling. It predicts another "
+        f"{by_loop['splits']} splits a point: {by_loop['seconds'] / seconds:.1f} times as long. It predicts another "
         f"class for {by_loop['disagreement']:.1%} of the rows, and its mean error differs by {by_loop['largest']:+.3f} "
         f"at one point, for it stops early: run to the optimum on {optimum['splits']} splits, its logistic regression "
         f"predicts another for {optimum['disagreement']:.2%} and differs by {optimum['largest']:+.3f} at the most."

@@ -107,10 +107,11 @@ class Task:
         size = min(count, most) if jax.default_backend() == "cpu" else count
         return [np.arange(first, first + size) % count for first in range(0, count, size)]
 
-    def parts(self, chunk: np.ndarray) -> list[np.ndarray]:
-        """A chunk in equal parts whose rows are gathered at a time."""
-        most = max(1, _GATHERED // (self.padded * self._columns)) if jax.default_backend() == "cpu" else len(chunk)
-        return np.split(chunk, len(chunk) // _divisor(len(chunk), most))
+    def parts(self, count: int) -> list[slice]:
+        """So many splits in equal parts, whose rows are gathered at a time."""
+        most = max(1, _GATHERED // (self.padded * self._columns)) if jax.default_backend() == "cpu" else count
+        size = _divisor(count, most)
+        return [slice(first, first + size) for first in range(0, count, size)]
 
     def pieces(self) -> list[slice]:
         """The rows of the sample that are fitted at a time: statistics of new ones are merged with those before."""
@@ -118,9 +119,9 @@ class Task:
             return [slice(0, self.m)]
         return [slice(first, min(first + self.padded, self.m)) for first in range(self.before, self.m, self.padded)]
 
-    def nothing(self) -> Any:
-        """What is known of all splits before the first sample: statistics of no rows, or zero weights to start from."""
-        count, k, d = len(self.splits.orders), self.table.num_classes, self._columns
+    def nothing(self, count: int) -> Any:
+        """What is known of splits before the first sample: statistics of no rows, or zero weights to start from."""
+        k, d = self.table.num_classes, self._columns
         if self._merges:
             of_none = partial(self.model.estimator.statistics, num_classes=k, sample_weight=np.zeros(1, np.float32))
             known = jax.eval_shape(of_none, np.zeros((1, d), self.table.x.dtype), np.zeros(1, np.int32))
@@ -152,13 +153,6 @@ class Task:
     def _tested(self, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         held_out = self.splits.held_out
         return _pad(self.splits.orders[chunk, :held_out], _padded(held_out, 64, 1.5))
-
-    @property
-    def key(self) -> Any:
-        """Tasks of one key share all compiled programs."""
-        leaves, tree = jax.tree.flatten(self.model.estimator)
-        shape = self.table.x.shape, self.table.num_classes, len(self.splits.orders), self.splits.held_out
-        return tree, tuple(jnp.result_type(leaf) for leaf in leaves), shape, self.padded
 
     @property
     def _merges(self) -> bool:

@@ -193,7 +193,7 @@ def train(
 def _train_program(
     estimator: LogisticRegression, x: Array, labels: Labels, start: LinearClassifier | None, *, may_escape: bool
 ) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
-    dtype = working_dtype(x.dtype)
+    dtype, weighted = working_dtype(x.dtype), labels.weight is not None
     labels = labels.prepare(dtype)
     x, labels, _ = domains.blank_absent(x.astype(dtype), labels, domains.FINITE)
     fraction, total, occurs = as_fractions(labels)
@@ -213,7 +213,8 @@ def _train_program(
     held, begin, ending = lax.stop_gradient((problem, begin, ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     if estimator.optimizer is None and small:
-        found = newton.minimise(held, begin, *ending, int(estimator.max_steps))
+        hessian = held.curvature(weighted=weighted)
+        found = newton.minimise(held, hessian, begin, *ending, int(estimator.max_steps))
     else:
         found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, int(estimator.max_steps))
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)

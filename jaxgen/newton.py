@@ -25,7 +25,7 @@ _MOST_IDLE = 5
 
 
 class Smooth(Protocol):
-    """A convex loss with two derivatives."""
+    """A convex loss with its derivatives."""
 
     def loss(self, table: Array, /) -> Array:
         """Its value."""
@@ -33,13 +33,6 @@ class Smooth(Protocol):
 
     def gradient(self, table: Array, /) -> Array:
         """Its derivatives, shaped like the table."""
-        ...
-
-    def curvature(self) -> Callable[[Array], Array]:
-        """Its second derivatives as a function of the table: a matrix over the parameters in their order.
-
-        What stands above its diagonal is not read.
-        """
         ...
 
     def along(self, start: Array, direction: Array, /) -> Callable[[Array], tuple[Array, Array, Array]]:
@@ -69,13 +62,28 @@ class _Iterate(NamedTuple):
     steps: Array
 
 
-def minimise(problem: Smooth, start: Array, tolerance: Array, low_enough: Array, max_steps: int) -> Optimum:
+def minimise(
+    problem: Smooth,
+    hessian: Callable[[Array], Array],
+    start: Array,
+    tolerance: Array,
+    low_enough: Array,
+    max_steps: int,
+) -> Optimum:
     """Newton steps until the gradient is small, the loss low enough, or the steps are used up.
 
     The length of a step is near the minimum along its direction. Far from the optimum of nearly separable classes that
     is several Newton steps at once, and there it halves their number.
+
+    Args:
+        problem: the loss.
+        hessian: its second derivatives as a function of the table: a matrix over the parameters in their order. What
+            stands above its diagonal is not read.
+        start: a table of parameters.
+        tolerance: of the norm of the gradient.
+        low_enough: a loss.
+        max_steps: at most.
     """
-    hessian = problem.curvature()
 
     def advance(s: _Iterate) -> _Iterate:
         direction = _direction(hessian(s.point), s.gradient)

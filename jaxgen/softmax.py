@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -11,7 +12,7 @@ from jax import lax
 
 from jaxgen import platform
 from jaxgen.matrices import lower_triangle, mirrored
-from jaxgen.numerics import matmul
+from jaxgen.numerics import matmul, shortcut
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,17 +77,30 @@ class Problem(NamedTuple):
         likelihood = matmul(residual.T, self.design).T
         return (likelihood[:, None] if self.is_binary else matmul(likelihood, self.contrast.T)) + self.decay * table
 
-    def curvature(self) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
-        """Its second derivatives, as a function of the table; those of two classes below the diagonal alone."""
+    def curvature(self, *, weighted: bool) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
+        """Its second derivatives, as a function of the table; those of two classes below the diagonal alone.
+
+        Args:
+            weighted: whether rows may weigh nothing. Of samples that are filled up to one size half the rows often do;
+                without them the optimum of such samples takes a tenth less time. The program takes 6 % more to compile.
+        """
         # Turned once: of 2,000 rows and 64 parameters a product that turns its operand takes 260 µs in place of 180.
         columns, mass = self.design.T, self.mass
+        half = -(-len(mass) // 2)
+        ends_early = jnp.all(mass[half:] == 0)
 
         def squares(weight: Float[Array, " n"]) -> Float[Array, "p p"]:
             """The lower triangle of Σ_i weight_i x_i x_iᵀ."""
 
             def lower(weight: Array, *, tuning: Tuning) -> Array:
-                weighted = weight[None] * columns
-                return lower_triangle(lambda i, j: matmul(weighted[i], self.design[:, j]), len(columns), tuning.strip)
+                def of_first(rows: int, weight: Array) -> Array:
+                    times, x = weight[None, :rows] * columns[:, :rows], self.design[:rows]
+                    return lower_triangle(lambda i, j: matmul(times[i], x[:, j]), len(columns), tuning.strip)
+
+                whole = partial(of_first, len(mass))
+                if not weighted or tuning.strip is None:
+                    return whole(weight)
+                return shortcut(ends_early, partial(of_first, half), whole, weight)
 
             return platform.run(lower, weight, tuning=None)
 

@@ -63,12 +63,10 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
     sizes = (8, 0), (splits.most, 8)  # and the sample before
     tasks = [Task(model, data, splits, m, 128, before) for model in (generative, discriminative) for m, before in sizes]
-    programs = Programs()
-    assert programs.prepare(tasks, lambda: None) > 0
-    smaller = None
-    for task in tasks:
-        timed = programs.run(task, smaller if task.m > 8 else None)
-        smaller, outcome = timed.known, timed.outcome
+    done = Programs().run([tasks[:2], tasks[2:]])
+    assert 0 < done.compile_seconds < 2 * done.seconds
+    for task, timed in zip(tasks, [*done.tasks[0], *done.tasks[1]], strict=True):
+        outcome = timed.outcome
         predict = oracle if task.model is generative else logistic
         for i, order in enumerate(splits.orders):
             test, sample = np.split(order, [splits.held_out])
@@ -91,9 +89,9 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(jg, "to_linear", fail)
         with pytest.raises(RuntimeError, match="no memory"):
-            programs.prepare([task], lambda: None)
-    programs.prepare([task], lambda: None)
-    assert programs.run(task).outcome.wrong.shape == (7, task.splits.held_out)
+            programs.run([[task]])
+    [[timed]] = programs.run([[task]]).tasks
+    assert timed.outcome.wrong.shape == (7, task.splits.held_out)
 
 
 def test_samples_of_all_tables_share_a_few_paddings():

@@ -231,21 +231,24 @@ def test_bad_weights_and_values_under_a_trace_give_nan():
 
 
 @pytest.mark.parametrize(
-    ("seen", "d"),
+    ("seen", "d", "end"),
     [
-        pytest.param((0,), 3, marks=pytest.mark.thorough),
-        ((0, 1), 3),
-        ((0, 1), 130),  # in four strips of rows
-        pytest.param((0, 1, 2, 3), 3, marks=pytest.mark.thorough),
-        ((0, 3), 3),
-        ((0, 1, 2), 70),  # in two, then mirrored
+        pytest.param((0,), 3, 30, marks=pytest.mark.thorough),
+        ((0, 1), 3, 30),
+        ((0, 1), 130, 30),  # in four strips of rows
+        pytest.param((0, 1, 2, 3), 3, 30, marks=pytest.mark.thorough),
+        ((0, 3), 3, 30),
+        ((0, 1, 2), 70, 30),  # in two, then mirrored
+        ((0, 1), 70, 15),  # half of the rows weigh nothing
+        pytest.param((0, 1), 3, 16, marks=pytest.mark.thorough),
+        pytest.param((0, 1, 2), 3, 9, marks=pytest.mark.thorough),
     ],
 )  # of four classes two may have no data
-def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d):
+def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     rng = np.random.default_rng(7)
     x = jnp.asarray(rng.normal(size=(30, d)))
     fraction = np.zeros((30, 1 + max(seen)))
-    fraction[1:, seen] = rng.dirichlet(np.ones(len(seen)), size=29) / 29
+    fraction[1:end, seen] = rng.dirichlet(np.ones(len(seen)), size=end - 1) / (end - 1)
     fraction, decay = jnp.asarray(fraction), jnp.asarray(0.1)
     problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
     table, step = rng.normal(size=(2, *problem.decay.shape))
@@ -253,8 +256,10 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d):
     value, slope, bend = problem.along(table, step)(jnp.asarray(0.3))
     np.testing.assert_allclose(problem.gradient(table), jax.grad(problem.loss)(table), rtol=1e-9, atol=1e-12)
     hessian = jax.hessian(problem.loss)(table).reshape(table.size, table.size)
-    lower = (np.tril(each) for each in (problem.curvature()(table), hessian))  # of two classes it is made alone
-    np.testing.assert_allclose(*lower, rtol=1e-9, atol=1e-12)
+    for weighted in (False, True):
+        ours = problem.curvature(weighted=weighted)(table)
+        lower = (np.tril(each) for each in (ours, hessian))  # of two classes it is made alone
+        np.testing.assert_allclose(*lower, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
     np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
     np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
