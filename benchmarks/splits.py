@@ -22,8 +22,11 @@ MOST_TESTED = 2_000  # rows that are held out, at most: of more the error is no 
 # Splits that are judged at a time, at most, and elements of their scores and of the rows that are gathered at a time:
 # their memory is used again. Of small tables 50 splits at a time take half as long again as 250.
 _CHUNK, _SCORED, _GATHERED = 250, 2**22, 2**20
-# Parameters of logistic regression, of each feature one for each class but the first, of which fewer take as long.
-_FEW = 32
+# What the tested rows are padded to: the first of these, or that times a power of the second.
+_TESTED = 60, 3
+# Parameters of logistic regression, of each feature one for each class but the first, of which fewer take as long; and
+# features of generative models, fewer of which take longer to compile for than they spare.
+_FEW_PARAMETERS, _FEW = 32, 64
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ class Task:
 
     def _tested(self, chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         held_out = self.splits.held_out
-        return _pad(self.splits.orders[chunk, :held_out], _padded(held_out, 64, 1.5))
+        return _pad(self.splits.orders[chunk, :held_out], _padded(held_out, *_TESTED))
 
     @property
     def _merges(self) -> bool:
@@ -161,7 +164,7 @@ class Task:
     @property
     def _columns(self) -> int:
         """Features that a sample is padded to, so that tables share programs: with the bias a power of two."""
-        least = max(8, _FEW >> (self.table.num_classes - 2).bit_length())
+        least = _FEW if self._merges else max(8, _FEW_PARAMETERS >> (self.table.num_classes - 2).bit_length())
         return _padded(self.table.x.shape[1] + 1, least) - 1
 
 
