@@ -160,6 +160,7 @@ def _scale(prior: NormalInverseWishart, form: tuple[int, ...], dtype: np.dtype) 
     """S₀ in the form of a posterior scale; NaN where it is not positive."""
     scale = jnp.asarray(prior.scale).astype(dtype)
     if scale.ndim == 2:
+        scale = (scale + scale.T) / 2  # as it is; and what takes derivatives by all of its elements changes both halves
         factor = jnp.linalg.cholesky(jax.lax.stop_gradient(scale))
         return jnp.where(jnp.all(jnp.isfinite(factor)), scale, jnp.nan)
     scale = jnp.where(scale > 0, scale, jnp.nan)

