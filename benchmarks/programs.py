@@ -52,8 +52,13 @@ class Curves(NamedTuple):
 
 @dataclass(frozen=True)
 class Programs:
-    """The compiled programs, kept by the shapes of their arguments."""
+    """The compiled programs, kept by the shapes of their arguments.
 
+    Attributes:
+        turn: of the one that runs on an accelerator, whose memory need not be that of many.
+    """
+
+    turn: threading.Lock = field(default_factory=threading.Lock)
     _compiled: dict[Any, Future[Any]] = field(default_factory=dict)
     _seconds: list[float] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -120,7 +125,8 @@ class _Calls:
             for part in task.parts(len(chunk))
         ]
         known, classifiers = jax.tree.map(lambda *leaves: np.concatenate(leaves), *fitted)
-        return known, self._of(task.judge(chunk, self._of(task.score(chunk, classifiers))))
+        outcome = self._of(task.judge(chunk, self._of(task.score(chunk, classifiers))))
+        return known, jax.block_until_ready(outcome)
 
     def _fitted(self, task: Task, part: np.ndarray, known: Any) -> tuple[Any, Any]:
         """What is known after all pieces of the sample, and the classifiers."""
@@ -134,7 +140,10 @@ class _Calls:
         began = time.perf_counter()
         program = self.programs.of(call)
         self.waited += time.perf_counter() - began
-        return program(*call.arguments)
+        if jax.default_backend() == "cpu":  # which computes while the next rows are gathered
+            return program(*call.arguments)
+        with self.programs.turn:
+            return jax.block_until_ready(program(*call.arguments))
 
 
 def _joined(task: Task, parts: list[Timed]) -> Timed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -54,6 +55,14 @@ class Table:
     y: np.ndarray
     classes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    _widened: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+
+    def widened(self, columns: int) -> np.ndarray:
+        """x with columns of zeros behind its own, (n, columns), kept for the next call."""
+        if columns not in self._widened:
+            self._widened[columns] = np.pad(self.x, [(0, 0), (0, columns - self.x.shape[1])])
+        return self._widened[columns]
 
     @property
     def num_classes(self) -> int:
@@ -209,8 +218,9 @@ def from_openml(name: str) -> Table:
     try:
         with warnings.catch_warnings(action="ignore"):  # of every retry
             bunch: Any = fetch_openml(name, as_frame=True, parser="auto", n_retries=1)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot fetch {name!r} from openml.org: {str(error).splitlines()[0]}") from None
+    except (OSError, ValueError, EOFError, HTTPException) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"cannot fetch {name!r} from openml.org: {reason}") from None
     if bunch.target is None or isinstance(bunch.target, pd.DataFrame):
         raise InputError(f"{name!r} of openml.org has no single default target")
     return prepare(name, bunch.data, bunch.target)

@@ -276,10 +276,14 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path
     assert message in captured.err
 
 
-def test_no_network_is_said_in_one_line(monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(OSError("no network here\nat all"), "no network here"), (TimeoutError(), "TimeoutError"), (EOFError(), "EOFError")],
+)
+def test_no_network_is_said_in_one_line(monkeypatch, error, said):
     def fail(*_, **__):
-        raise OSError("no network here")
+        raise error
 
     monkeypatch.setattr(tables, "fetch_openml", fail)
-    with pytest.raises(tables.InputError, match=r"cannot fetch 'iris' from openml.org: no network"):
+    with pytest.raises(tables.InputError, match=rf"^cannot fetch 'iris' from openml.org: {said}$"):
         tables.from_openml("iris")
