@@ -278,7 +278,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path
 
 @pytest.mark.parametrize(
     ("error", "said"),
-    [(OSError("no network here\nat all"), "no network here"), (TimeoutError(), "TimeoutError"), (EOFError(), "EOFError")],
+    [(OSError("no network here\nat"), "no network here"), (TimeoutError(), "TimeoutError"), (EOFError(), "EOFError")],
 )
 def test_no_network_is_said_in_one_line(monkeypatch, error, said):
     def fail(*_, **__):
