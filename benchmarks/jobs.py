@@ -1,18 +1,12 @@
-"""How a case of `throughput` is made ready: fits and scores of any estimator, many fits at once, a new process."""
+"""How a case of `throughput` is made ready: fits and scores of any estimator, and many fits at once."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import numpy as np
-from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 import jaxgen as jg
@@ -141,71 +135,3 @@ def many_fits(sizes: Sizes) -> Job:
         read=xs.nbytes + ys.nbytes,
         flops=4 * xs.size,
     )
-
-
-_PROCESS = """
-import sys
-import numpy as np
-data = np.load(sys.argv[1])
-x, y = data["x"], data["y"]
-"""
-
-_OURS = """
-import jaxgen as jg
-if len(sys.argv) > 2:
-    jg.enable_compilation_cache(sys.argv[2])
-print(*np.asarray(jg.fit(jg.LDA(), x, y).density.mean).ravel().tolist())
-"""
-
-_THEIRS = """
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-print(*LinearDiscriminantAnalysis(solver="lsqr").fit(x, y).means_.ravel().tolist())
-"""
-
-
-def new_process(sizes: Sizes, *, cached: bool) -> Job:
-    """A new Python that imports the library and fits LDA on the digits."""
-    del sizes  # the digits are what they are
-
-    def save(path: Path) -> None:
-        bunch: Any = load_digits()
-        np.savez(path, x=bunch.data.astype(np.float32), y=bunch.target.astype(np.int32))
-
-    return process_job(save, {"rows": 1797, "features": 64, "classes": 10}, _OURS, _THEIRS, cached=cached)
-
-
-def process_job(save: Callable[[Path], None], sizes: dict[str, int], ours: str, theirs: str, *, cached: bool) -> Job:
-    """A new Python on each side, which loads x and y that were saved, and prints the numbers to be compared."""
-    # Lives as long as the job, whose calls hold it, and is removed with it.
-    folder = tempfile.TemporaryDirectory(prefix="jaxgen-benchmark-", ignore_cleanup_errors=True)
-    path = Path(folder.name) / "data.npz"
-    save(path)
-    arguments = [str(path), *([str(Path(folder.name) / "cache")] if cached else [])]
-
-    def call(_folder: Any = folder) -> str:
-        return _python(_PROCESS + ours, arguments)
-
-    if cached:
-        call()
-    return Job(
-        sizes=sizes,
-        ours=call,
-        others={SKLEARN: partial(_python, _PROCESS + theirs, [str(path)])},
-        difference=lambda a, b: float(np.max(np.abs(np.array(a.split(), float) - np.array(b.split(), float)))),
-        compiles=False,
-    )
-
-
-def _python(code: str, arguments: list[str]) -> str:
-    """What a new Python prints, with this process's packages and nothing of its JAX cache."""
-    package = str(Path(jg.__file__).parent.parent)
-    # Byte code is kept, as that of an installed package is: without, 0.2 of the 0.3 s that jaxgen takes beside JAX.
-    other = ("JAX_COMPILATION_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")
-    inherited = {name: value for name, value in os.environ.items() if name not in other}
-    path = os.pathsep.join(filter(None, [package, inherited.get("PYTHONPATH")]))
-    # An accelerator's memory is this process's already; the child takes what it needs, not three quarters of it.
-    environment = inherited | {"PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True, env=environment
-    )
-    return done.stdout

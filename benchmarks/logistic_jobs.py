@@ -1,22 +1,18 @@
-"""Cases of `throughput` for logistic regression: equal objectives, many small fits, and a new process."""
+"""Cases of `throughput` for logistic regression: equal objectives, and many small fits."""
 
 from __future__ import annotations
 
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
-from benchmarks.jobs import process_job
 from benchmarks.peers import SKLEARN
 from benchmarks.synthetic import on_device
 from benchmarks.workloads import Job, Sizes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CLASSES = 10
 # Of the gradient: there the objective is as low as where scikit-learn stops, which the case checks. The default goes on
@@ -97,33 +93,7 @@ def many_fits(sizes: Sizes) -> Job:
     )
 
 
-_OURS = """
-import jaxgen as jg
-if len(sys.argv) > 2:
-    jg.enable_compilation_cache(sys.argv[2])
-print(*np.asarray(jg.log_posterior(jg.fit(jg.LogisticRegression(l2=1.0), x, y), x[:50])).ravel().tolist())
-"""
-
-_THEIRS = """
-from sklearn.linear_model import LogisticRegression
-print(*LogisticRegression(C=1.0, max_iter=1_000).fit(x, y).predict_log_proba(x[:50]).ravel().tolist())
-"""
-
-
-def new_process(sizes: Sizes, *, cached: bool) -> Job:
-    """A new Python that imports the library, fits those rows, and scores a few."""
-    n, d = sizes.rows // 2, sizes.features // 2
-
-    def save(path: Path) -> None:
-        x, y = rows(n, d)
-        np.savez(path, x=x, y=y)
-
-    return process_job(save, {"rows": n, "features": d, "classes": CLASSES}, _OURS, _THEIRS, cached=cached)
-
-
 CASES = [
     ("logistic regression, K = 10", 3.0, 1e-6, fit),
     ("1,000 logistic fits in one program", 15.0, 1e-4, many_fits),
-    ("new process, logistic regression", None, 0.05, partial(new_process, cached=False)),
-    ("new process, logistic, with the cache", None, 0.05, partial(new_process, cached=True)),
 ]

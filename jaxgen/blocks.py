@@ -87,5 +87,35 @@ def map_rows(function: Callable[[Any], tuple[Array, Array]], x: Any, *, block: i
     return jnp.concatenate([whole, rest]), jnp.any(flags)
 
 
+def sum_rows(function: Callable[[Any, Any], Any], rows: Any, weights: Any, *, block: int) -> Any:
+    """The sum of `function(rows, weights)` over blocks of rows.
+
+    Args:
+        function: from a block of rows and of their weights to a pytree of sums, to which a row without weight adds 0.
+        rows: a pytree of arrays that share their leading axis.
+        weights: another, of the same axis.
+        block: rows of a block, at most.
+    """
+    n = jax.tree.leaves(rows)[0].shape[0]
+    if n <= block:
+        return function(rows, weights)
+    # Of one size, as those of `map_rows`: what the last has in common with the one before weighs nothing there.
+    count = -(-n // block)
+    size = -(-n // count)
+
+    def step(index: Array, total: Any) -> Any:
+        first = jnp.minimum(size * index, n - size)
+        fresh = first + jnp.arange(size, dtype=jnp.int32) >= size * index
+        some = jax.tree.map(
+            lambda a: jnp.where(fresh.reshape(-1, *[1] * (a.ndim - 1)), a, 0), _slice(weights, first, size)
+        )
+        return jax.tree.map(jnp.add, total, function(_slice(rows, first, size), some))
+
+    like = jax.tree.leaves(weights)[0]
+    shapes = jax.eval_shape(function, *jax.tree.map(lambda a: a[:size], (rows, weights)))
+    nothing = jax.tree.map(lambda a: jnp.zeros_like(like, a.dtype, shape=a.shape), shapes)
+    return lax.fori_loop(0, count, step, nothing)
+
+
 def _slice(data: Any, start: Any, rows: int) -> Any:
     return jax.tree.map(lambda a: lax.dynamic_slice_in_dim(a, start, rows), data)

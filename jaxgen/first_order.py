@@ -54,6 +54,7 @@ def minimise(
     tolerance: Array,
     low_enough: Array,
     max_steps: int,
+    evaluate: Callable[[Array], tuple[Array, Array]] | None = None,
 ) -> Optimum:
     """Take the updates of an optax optimiser, or those of L-BFGS for None, until the gradient is small.
 
@@ -64,12 +65,12 @@ def minimise(
         tolerance: of the Euclidean norm of the gradient.
         low_enough: a loss below which there is nothing more to find out; −∞ for none.
         max_steps: the last step.
+        evaluate: the loss and its gradient at once, where there is a better way than to differentiate.
     """
+    evaluate = evaluate or jax.value_and_grad(loss)
     if optimizer is None:
-        return lbfgs.minimise(loss, start, tolerance, low_enough, max_steps)
+        return lbfgs.minimise(evaluate, start, tolerance, low_enough, max_steps)
     import optax
-
-    evaluate = jax.value_and_grad(loss)
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:
         parameters, state, value, gradient, steps = carry

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -72,7 +71,11 @@ class _Descent(NamedTuple):
 
 
 def minimise(
-    loss: Callable[[Array], Array], start: Array, tolerance: Array, low_enough: Array, max_steps: int
+    evaluate: Callable[[Array], tuple[Array, Array]],
+    start: Array,
+    tolerance: Array,
+    low_enough: Array,
+    max_steps: int,
 ) -> Optimum:
     """Steps along the directions of L-BFGS, each of length 1 or as much shorter as the loss demands.
 
@@ -80,14 +83,21 @@ def minimise(
     wait for each other's line searches. The search uses that the loss is convex. A step that ends where the slope is
     still downwards was not too long; one that went past the minimum is shortened by the secant rule, unless the slope
     there is less steep than before and the loss no higher, up to its rounding.
+
+    Args:
+        evaluate: the loss and its gradient, shaped like the parameters, as a function of these.
+        start: the parameters to begin with.
+        tolerance: of the Euclidean norm of the gradient.
+        low_enough: a loss below which there is nothing more to find out.
+        max_steps: at most.
     """
-    evaluate = jax.value_and_grad(lambda point: loss(point.reshape(start.shape)))
     one = jnp.ones_like(start, shape=())
     rounding = 4 * jnp.finfo(start.dtype).eps
 
     def advance(s: _Descent) -> _Descent:
         trial = s.point + s.length * s.direction
-        value, gradient = evaluate(trial)
+        value, gradient = evaluate(trial.reshape(start.shape))
+        gradient = gradient.ravel()
         slope = jnp.vdot(gradient, s.direction)
 
         def accept() -> _Descent:
@@ -148,15 +158,15 @@ def _turn(
     curvature, scale = jnp.where(is_pair, curvature, 1.0), jnp.where(is_pair, curvature / turned, 1.0)
 
     rest = jnp.where(newest[:, None] | newest[None], 0.0, memory.inverse)
-    column = jnp.where(newest, 1.0, -jnp.sum(rest * with_newest[None], axis=1)) / curvature
+    column = jnp.where(newest, 1.0, -matmul(rest, with_newest)) / curvature
     inverse = jnp.where(newest[None] & is_pair, column[:, None], rest)
     middle = jnp.where(jnp.eye(m, dtype=bool), across, 0.0) + scale * among
-    solved = jnp.sum(inverse * along_steps[None], axis=1)  # R⁻¹Sᵀg
-    inner = jnp.sum(middle * solved[None], axis=1) - scale * along_changes
-    of_steps, of_changes = -jnp.sum(inverse * inner[:, None], axis=0), scale * solved
+    solved = matmul(inverse, along_steps)  # R⁻¹Sᵀg
+    inner = matmul(middle, solved) - scale * along_changes
+    of_steps, of_changes = -matmul(inner, inverse), scale * solved
     last = (jnp.arange(2 * m + 1) == 2 * m).astype(square.dtype)
     slope = jnp.sum(of_steps * along_steps + of_changes * along_changes) - scale * square
     descends = slope < 0  # else down the gradient
     coefficients = jnp.where(descends, jnp.concatenate([of_steps, of_changes, -scale[None]]), -last)
     slope = jnp.where(descends, slope, -square)
-    return _Memory(vectors, inverse), jnp.sum(coefficients[:, None] * vectors, axis=0), slope, jnp.sqrt(square)
+    return _Memory(vectors, inverse), matmul(coefficients, vectors), slope, jnp.sqrt(square)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.tree_util import Partial
 
-from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum
+from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum, platform
 from jaxgen.frame import Frame
 from jaxgen.linear import LinearClassifier, check_start
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
 
 
 # Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
@@ -180,7 +181,8 @@ def train(
         check_start(start, rows.shape[1], labels.num_classes)
     # What float32 cannot tell from 0 is none there.
     may_escape = is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
-    classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape)
+    tuning = platform.tuning_of(estimator, rows, labels, start)
+    classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape, tuning=tuning)
     if not is_traced(report):
         if np.asarray(primal(total)) == 0:
             culprits.raise_for_no_weight()
@@ -189,9 +191,15 @@ def train(
     return classifier, report
 
 
-@partial(jax.jit, static_argnames="may_escape")
+@partial(jax.jit, static_argnames=("may_escape", "tuning"))
 def _train_program(
-    estimator: LogisticRegression, x: Array, labels: Labels, start: LinearClassifier | None, *, may_escape: bool
+    estimator: LogisticRegression,
+    x: Array,
+    labels: Labels,
+    start: LinearClassifier | None,
+    *,
+    may_escape: bool,
+    tuning: Tuning | None,
 ) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
     dtype, weighted = working_dtype(x.dtype), labels.weight is not None
     labels = labels.prepare(dtype)
@@ -212,11 +220,13 @@ def _train_program(
     ending = tolerance, low_enough
     held, begin, ending = lax.stop_gradient((problem, begin, ending))
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
+    max_steps = int(estimator.max_steps)
     if estimator.optimizer is None and small:
-        hessian = held.curvature(weighted=weighted)
-        found = newton.minimise(held, hessian, begin, *ending, int(estimator.max_steps))
+        hessian = held.curvature(weighted=weighted, tuning=tuning)
+        found = newton.minimise(held.evaluate, hessian, held.along, begin, *ending, max_steps)
     else:
-        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, int(estimator.max_steps))
+        evaluate = partial(held.evaluate_in_blocks, tuning=tuning)
+        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate)
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +22,6 @@ _MOST_SLOPE = 0.1
 _MOST_TRIALS, _GROWTH = 12, 4.0
 # Steps that bring down neither the loss nor its gradient: what is left is the rounding of this dtype.
 _MOST_IDLE = 5
-
-
-class Smooth(Protocol):
-    """A convex loss with its derivatives."""
-
-    def loss(self, table: Array, /) -> Array:
-        """Its value."""
-        ...
-
-    def gradient(self, table: Array, /) -> Array:
-        """Its derivatives, shaped like the table."""
-        ...
-
-    def along(self, start: Array, direction: Array, /) -> Callable[[Array], tuple[Array, Array, Array]]:
-        """Value, slope and curvature at `start + t · direction`, as a cheap function of t."""
-        ...
 
 
 class _Iterate(NamedTuple):
@@ -63,8 +47,9 @@ class _Iterate(NamedTuple):
 
 
 def minimise(
-    problem: Smooth,
+    evaluate: Callable[[Array], tuple[Array, Array]],
     hessian: Callable[[Array], Array],
+    along: Callable[[Array, Array], Callable[[Array], tuple[Array, Array, Array]]],
     start: Array,
     tolerance: Array,
     low_enough: Array,
@@ -76,9 +61,11 @@ def minimise(
     is several Newton steps at once, and there it halves their number.
 
     Args:
-        problem: the loss.
-        hessian: its second derivatives as a function of the table: a matrix over the parameters in their order. What
-            stands above its diagonal is not read.
+        evaluate: the loss and its gradient, shaped like the table, as a function of that.
+        hessian: its second derivatives: a matrix over the parameters in their order. What stands above its diagonal is
+            not read.
+        along: from a table and a direction to a cheap function of t: value, slope and curvature at table + t ·
+            direction.
         start: a table of parameters.
         tolerance: of the norm of the gradient.
         low_enough: a loss.
@@ -88,9 +75,9 @@ def minimise(
     def advance(s: _Iterate) -> _Iterate:
         direction = _direction(hessian(s.point), s.gradient)
         slope = jnp.vdot(direction, s.gradient)
-        length, value = _search(problem.along(s.point, direction), s.value, slope)
+        length, value = _search(along(s.point, direction), s.value, slope)
         point = s.point + length * direction
-        gradient = problem.gradient(point)
+        _, gradient = evaluate(point)
         norm = jnp.linalg.norm(gradient)
         moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
         idle = jnp.where(moves, 0, s.idle + 1)
@@ -100,7 +87,7 @@ def minimise(
         wanted = (s.norm > tolerance) & (s.value >= low_enough)
         return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
 
-    value, gradient = problem.loss(start), problem.gradient(start)
+    value, gradient = evaluate(start)
     norm = jnp.linalg.norm(gradient)
     zero = jnp.zeros_like(value, jnp.int32)
     end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))

@@ -55,6 +55,17 @@ def test_rows_map_in_blocks_as_they_do_at_once(n, block_size):
         assert flag == (threshold < x.max())
 
 
+@pytest.mark.parametrize("n", [1, 5, 6, 7, 12, 13])
+@pytest.mark.parametrize("block_size", [1, 3, 6, 100])
+def test_every_row_is_summed_once(n, block_size):
+    rng = np.random.default_rng(0)
+    x, weight = rng.integers(9, size=(n, 2)), rng.integers(1, 9, size=n)
+    sums = lambda x, w: (w @ x, jnp.sum(w))  # noqa: E731
+    table, total = blocks.sum_rows(sums, jnp.asarray(x), jnp.asarray(weight), block=block_size)
+    np.testing.assert_array_equal(table, weight @ x)
+    assert total == weight.sum()
+
+
 def test_a_fold_knows_the_position_of_each_block():
     x = jnp.arange(10.0)[:, None]
     total = blocks.fold(lambda position, x: Total.of(position.astype(x.dtype) + x.sum()), x, block=4)

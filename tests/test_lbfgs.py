@@ -1,5 +1,6 @@
 """L-BFGS: its directions against the recursion of the textbooks, and its minimum against a linear solve."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -76,11 +77,12 @@ def test_it_ends_at_the_minimum(shape):
         flat = point.ravel()
         return 0.5 * flat @ jnp.asarray(hessian) @ flat - jnp.asarray(linear) @ flat
 
-    found = lbfgs.minimise(loss, jnp.zeros(shape), jnp.asarray(1e-9), jnp.asarray(-jnp.inf), steps)
+    evaluate = jax.value_and_grad(loss)
+    found = lbfgs.minimise(evaluate, jnp.zeros(shape), jnp.asarray(1e-9), jnp.asarray(-jnp.inf), steps)
     assert found.point.shape == shape
     assert found.norm <= 1e-9
     assert found.steps < steps
     np.testing.assert_allclose(found.point.ravel(), np.linalg.solve(hessian, linear), atol=1e-9)
-    few = lbfgs.minimise(loss, jnp.zeros(shape), jnp.asarray(1e-9), jnp.asarray(-jnp.inf), 3)
+    few = lbfgs.minimise(evaluate, jnp.zeros(shape), jnp.asarray(1e-9), jnp.asarray(-jnp.inf), 3)
     assert few.steps == 3
     assert few.norm > 1e-9

@@ -1,5 +1,6 @@
 """Logistic regression: the optimum, its gradients, and what it says when there is none."""
 
+import dataclasses
 import warnings
 
 import jax
@@ -12,7 +13,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
-from jaxgen import logistic, separation
+from jaxgen import logistic, platform, separation
 from jaxgen.frame import Frame
 
 
@@ -254,15 +255,43 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     table, step = rng.normal(size=(2, *problem.decay.shape))
     line = lambda t: problem.loss(jnp.asarray(table + t * step))  # noqa: E731
     value, slope, bend = problem.along(table, step)(jnp.asarray(0.3))
-    np.testing.assert_allclose(problem.gradient(table), jax.grad(problem.loss)(table), rtol=1e-9, atol=1e-12)
+    by_autodiff = jax.value_and_grad(problem.loss)(table)
+    for ours, theirs in zip(problem.evaluate(table), by_autodiff, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
     hessian = jax.hessian(problem.loss)(table).reshape(table.size, table.size)
     for weighted in (False, True):
-        ours = problem.curvature(weighted=weighted)(table)
+        ours = problem.curvature(weighted=weighted, tuning=platform.CPU)(table)
         lower = (np.tril(each) for each in (ours, hessian))  # of two classes it is made alone
         np.testing.assert_allclose(*lower, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
     np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
     np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
+
+
+@pytest.mark.every_platform
+@pytest.mark.parametrize("classes", [2, 4])
+def test_the_loss_of_rows_in_blocks_is_that_of_numpy(classes):
+    n, d, l2 = 601, 3, 0.3  # three blocks, of which two have a row in common
+    rng = np.random.default_rng(3)
+    x, r = rng.normal(size=(n, d)), rng.dirichlet(np.ones(classes), size=n) / n
+    if classes > 2:
+        r[:, 2] = 0  # a class without data
+    frame = Frame.of(jnp.asarray(x), jnp.asarray(r), jnp.asarray(r.sum(0) > 0), jnp.asarray(l2))
+    problem = frame.problem(jnp.asarray(x), jnp.asarray(r), jnp.asarray(l2))
+    tuning = dataclasses.replace(platform.CPU, loss_elements=1)
+    by_hand = []
+    table = rng.normal(size=problem.decay.shape)
+    tables = [table, *(table + 1e-6 * s * e.reshape(table.shape) for e in np.eye(table.size) for s in (1, -1))]
+    for each in tables:
+        c = frame.classifier(jnp.asarray(each))
+        scores = (x @ np.asarray(c.weights) + np.asarray(c.bias))[:, r.sum(0) > 0]
+        penalty = np.sum(np.asarray(problem.decay) * each**2) / 2
+        losses = np.logaddexp.reduce(scores, axis=1)[:, None] - scores
+        by_hand.append(np.sum(r[:, r.sum(0) > 0] * losses) + penalty)
+    value, gradient = problem.evaluate_in_blocks(jnp.asarray(table), tuning=tuning)
+    np.testing.assert_allclose(value, by_hand[0], rtol=1e-12)
+    differences = (np.array(by_hand[1::2]) - np.array(by_hand[2::2])) / 2e-6
+    np.testing.assert_allclose(gradient.ravel(), differences, atol=1e-8)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
