@@ -97,10 +97,9 @@ def paddings(samples: list[list[int]]) -> list[int]:
     Args:
         samples: the sizes of each table's, in ascending order.
     """
-    wanted = {sizes[-1] for sizes in samples} | {m for sizes in samples for m in sizes[::-2] if m >= 2 * _SMALL}
     kept: list[int] = []
-    for size in sorted(wanted, reverse=True):
-        if size > _SMALL and (not kept or kept[-1] >= 2 * size):
+    for size in sorted({m for sizes in samples for m in sizes[::-2]}, reverse=True):
+        if size > _SMALL and (not kept or kept[-1] >= 2 * size >= 4 * _SMALL):
             kept.append(size)
     return [_SMALL, *reversed(kept)]
 

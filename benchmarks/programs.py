@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from jaxgen import threads
 
@@ -76,7 +77,8 @@ class Programs:
         began, programs = time.perf_counter(), len(self._seconds)
         turns = zip_longest(*([(i, chunk) for chunk in curve[0].chunks()] for i, curve in enumerate(curves)))
         items = [item for item in chain.from_iterable(turns) if item is not None]
-        done = threads.over(lambda item: self._of_chunk(curves[item[0]], item[1], note), items)
+        with threadpool_limits(1, "blas"):  # whose threads get in each other's way, from 200 parameters on
+            done = threads.over(lambda item: self._of_chunk(curves[item[0]], item[1], note), items)
         tasks = []
         for i, curve in enumerate(curves):
             chunks = [timed for (number, _), timed in zip(items, done, strict=True) if number == i]

@@ -27,6 +27,8 @@ _TESTED, _MANY_TESTED = (60, 3), (540, 1.5)
 # Parameters of logistic regression, of each feature one for each class but the first, of which fewer take as long; and
 # features of generative models, fewer of which take longer to compile for than they spare.
 _FEW_PARAMETERS, _FEW = 32, 64
+# From how many on the columns of logistic regression are a multiple of how many.
+_MANY_COLUMNS, _MULTIPLE = 64, 16
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,16 @@ class Task:
 
     @property
     def _columns(self) -> int:
-        """Features that a sample is padded to, so that tables share programs: with the bias a power of two."""
+        """Features that a sample is padded to, so that tables share programs.
+
+        With the bias a power of two; or, of many parameters, a multiple: there Hessians of fewer save more than another
+        program takes to compile.
+        """
         least = _FEW if self._merges else max(8, _FEW_PARAMETERS >> (self.table.num_classes - 2).bit_length())
-        return _padded(self.table.x.shape[1] + 1, least) - 1
+        size = self.table.x.shape[1] + 1
+        if size > _MANY_COLUMNS and not self._merges:
+            return -(-size // _MULTIPLE) * _MULTIPLE - 1
+        return _padded(size, least) - 1
 
 
 def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

@@ -71,8 +71,8 @@ class Tuning:
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
 # XLA makes products of few columns in tiles of 48 numbers: scatters of 1,250 rows in strips of so many take 0.82 of
 # the time of the whole for 64 and 96 features, 0.87 for 100, 0.79 for 128, and 0.74 for 200 (1.07 for 80).
-# Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^19, 119 of 2^20, 138 of 2^21;
-# 357, 273, 239 and 219 for 20k × 784.
+# Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^19, 119 of 2^20, 138 of
+# 2^21; 357, 273, 239 and 219 for 20k × 784.
 # QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
 # classifier, and up to 20 of a core that waits in LAPACK for more.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
