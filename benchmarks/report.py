@@ -6,6 +6,7 @@ import json
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import logistic_jobs
 from benchmarks.data import InputError
 from benchmarks.verdict import of_penalty, of_tables
 from benchmarks.workloads import Sizes
@@ -61,8 +62,8 @@ def _throughput(record: dict[str, Any]) -> str:
         for r in results
     ]
     caption = (
-        f"{Sizes(**record['sizes']).describe()} {about['device']}, {about['machine']}, jax {about['jax']}, "
-        f"scikit-learn {about['scikit-learn']}; in the same "
+        f"{Sizes(**record['sizes']).describe()} {logistic_jobs.NOTE} {about['device']}, {about['machine']}, "
+        f"jax {about['jax']}, scikit-learn {about['scikit-learn']}; in the same "
         f"run the device reads {rates['GB/s']:.0f} GB/s and multiplies matrices at {rates['GFLOP/s']:.0f} GFLOP/s."
     )
     return _table(header, rows) + "\n\n" + caption

@@ -41,23 +41,27 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def race(
-    functions: Sequence[Callable[[], Any]], budget: float = 0.5, most: int = 30, rest: float | None = None
+    functions: Sequence[Callable[[], Any]],
+    budget: float = 0.5,
+    least: int = 3,
+    most: int = 30,
+    rest: float | None = None,
 ) -> tuple[list[float], ...]:
     """Times of each function, called in turn so that the machine's noise falls on all alike.
 
-    Every function has been called once before, to compile and to warm up. There are at least three rounds, at most
-    `most`, and no new one after `budget` seconds of calls.
+    Every function has been called once before, to compile and to warm up.
 
     Args:
         functions: what is timed.
-        budget: seconds.
-        most: rounds.
+        budget: seconds of calls, after which no new round begins.
+        least: rounds, at least.
+        most: rounds, at most.
         rest: seconds of quiet before each call, and after it as many of calls that are not timed, one at least: the
             first ones from rest find caches cold, and all threads on one core. Measured on two cores, after 0.1 s: a
             sum by two threads takes 10 ms, then 15 three times, and 10 ever after.
     """
     rounds: list[list[float]] = []
-    while len(rounds) < 3 or (len(rounds) < most and sum(map(sum, rounds)) < budget):
+    while len(rounds) < least or (len(rounds) < most and sum(map(sum, rounds)) < budget):
         row = []
         for function in functions:
             if rest is not None:
