@@ -33,7 +33,7 @@ class Tuning:
         fold_elements: elements of a block of rows that becomes statistics.
         class_fold_elements: elements of rows of one class that are multiplied at a time.
         strip: rows of a symmetric product that are made at a time, up to the diagonal alone; None for the whole.
-        loss_elements: elements of a block of rows whose loss and its gradient are computed.
+        loss_elements: elements of a block of rows whose loss and its gradient are computed, for each core.
         score_elements: elements of a block of rows that is scored.
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
         many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
@@ -71,8 +71,9 @@ class Tuning:
 # 40k × 500; Gaussian NB 27 against 46. Blocks of them would be copied: 51 ms for each 200k of 2.4 million rows, not 27.
 # XLA makes products of few columns in tiles of 48 numbers: scatters of 1,250 rows in strips of so many take 0.82 of
 # the time of the whole for 64 and 96 features, 0.87 for 100, 0.79 for 128, and 0.74 for 200 (1.07 for 80).
-# Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^19, 119 of 2^20, 138 of
-# 2^21; 357, 273, 239 and 219 for 20k × 784.
+# Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^18 for each core, 119 of
+# 2^19, 138 of 2^20; 357, 273, 239 and 219 for 20k × 784. Fifteen: 121 at once and 90 in blocks; where the machine's two
+# cores share no cache for a while, 160 and 200.
 # QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
 # classifier, and up to 20 of a core that waits in LAPACK for more.
 # For scipy's loops values and columns of a piece, 4 MiB, stay in the cache between the steps that read them.
@@ -83,7 +84,7 @@ CPU = Tuning(
     fold_elements=2**18,
     class_fold_elements=2**17,
     strip=48,
-    loss_elements=2**20,
+    loss_elements=2**19,
     score_elements=2**19,
     product_elements=2**28,
     many_rows=2**10,

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import blocks, platform
+from jaxgen import blocks, platform, threads
 from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.numerics import matmul, shortcut
 
@@ -89,7 +89,8 @@ class Problem(NamedTuple):
             def of_rows(design: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
                 return problem._replace(design=design, fraction=weights[0], mass=weights[1])._sums(table)
 
-            rows = blocks.num_rows(tuning.loss_elements, max(problem.design.shape[1], problem.fraction.shape[1]))
+            width = max(problem.design.shape[1], problem.fraction.shape[1])
+            rows = blocks.num_rows(tuning.loss_elements * threads.cores(), width)
             return blocks.sum_rows(of_rows, problem.design, (problem.fraction, problem.mass), block=rows)
 
         return self._penalised(table, *platform.run(pass_over, self, table, tuning=tuning))

@@ -278,7 +278,7 @@ def test_the_loss_of_rows_in_blocks_is_that_of_numpy(classes):
         r[:, 2] = 0  # a class without data
     frame = Frame.of(jnp.asarray(x), jnp.asarray(r), jnp.asarray(r.sum(0) > 0), jnp.asarray(l2))
     problem = frame.problem(jnp.asarray(x), jnp.asarray(r), jnp.asarray(l2))
-    tuning = dataclasses.replace(platform.CPU, loss_elements=1)
+    tuning = dataclasses.replace(platform.CPU, loss_elements=1)  # for each core; of 256 rows at least
     by_hand = []
     table = rng.normal(size=problem.decay.shape)
     tables = [table, *(table + 1e-6 * s * e.reshape(table.shape) for e in np.eye(table.size) for s in (1, -1))]
