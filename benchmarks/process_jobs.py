@@ -155,7 +155,7 @@ def _python(script: Script, arguments: list[str], *, clocked: bool) -> Clocked |
 def _both(name: str, targets: tuple[float | None, float | None], tolerance: float, **how: Any) -> list[Any]:
     """Without and with the cache."""
     return [
-        (f"{name}{', with the cache' * cached}", targets[cached], tolerance, partial(new_process, cached=cached, **how))
+        (f"{name}{', cached' * cached}", targets[cached], tolerance, partial(new_process, cached=cached, **how))
         for cached in (False, True)
     ]
 
