@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jax.tree_util import Partial
 
-from jaxgen import arguments, culprits, domains, first_order, inputs, newton, optimum, platform
+from jaxgen import arguments, culprits, domains, first_order, host_arrays, inputs, newton, optimum, platform
 from jaxgen.frame import Frame
 from jaxgen.linear import LinearClassifier, check_start
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
@@ -182,6 +182,8 @@ def train(
     # What float32 cannot tell from 0 is none there.
     may_escape = is_traced(estimator.l2) or bool(estimator.l2 < float(np.finfo(np.float32).tiny))
     tuning = platform.tuning_of(estimator, rows, labels, start)
+    if not is_traced(rows, labels) and host_arrays.is_distributed(rows, labels):
+        tuning = None  # blocks of rows would be gathered by every device
     classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape, tuning=tuning)
     if not is_traced(report):
         if np.asarray(primal(total)) == 0:
@@ -225,7 +227,7 @@ def _train_program(
         hessian = held.curvature(weighted=weighted, tuning=tuning)
         found = newton.minimise(held.evaluate, hessian, held.along, begin, *ending, max_steps)
     else:
-        evaluate = partial(held.evaluate_in_blocks, tuning=tuning)
+        evaluate = held.evaluate if tuning is None else partial(held.evaluate_in_blocks, tuning=tuning)
         found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate)
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)

@@ -76,24 +76,16 @@ class Problem(NamedTuple):
         return self._penalised(table, *self._sums(table))
 
     def evaluate_in_blocks(
-        self, table: Float[Array, "p m"], *, tuning: Tuning | None
+        self, table: Float[Array, "p m"], *, tuning: Tuning
     ) -> tuple[Float[Array, ""], Float[Array, "p m"]]:
-        """The same from one pass over the rows, in blocks that stay in a cache.
+        """The same from one pass over the rows, in blocks that stay in a cache, where the platform wants them."""
 
-        Args:
-            table: the parameters.
-            tuning: of the platform; None where it is not known yet.
-        """
+        def of_rows(design: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
+            return self._replace(design=design, fraction=weights[0], mass=weights[1])._sums(table)
 
-        def pass_over(problem: Problem, table: Array, *, tuning: Tuning) -> tuple[Array, Array]:
-            def of_rows(design: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
-                return problem._replace(design=design, fraction=weights[0], mass=weights[1])._sums(table)
-
-            width = max(problem.design.shape[1], problem.fraction.shape[1])
-            rows = blocks.num_rows(tuning.loss_elements * threads.cores(), width)
-            return blocks.sum_rows(of_rows, problem.design, (problem.fraction, problem.mass), block=rows)
-
-        return self._penalised(table, *platform.run(pass_over, self, table, tuning=tuning))
+        width = max(self.design.shape[1], self.fraction.shape[1])
+        rows = blocks.num_rows(tuning.loss_elements * threads.cores(), width)
+        return self._penalised(table, *blocks.sum_rows(of_rows, self.design, (self.fraction, self.mass), block=rows))
 
     def _sums(self, table: Float[Array, "p m"]) -> tuple[Float[Array, ""], Float[Array, "*classes p"]]:
         """The mean loss, and its derivatives by the log odds or by the scores of each class, without the penalty."""
@@ -198,7 +190,7 @@ class Problem(NamedTuple):
         if self.is_binary:
             return self._rates(table)
         scores = matmul(table, self.contrast)
-        # In the bias, where it costs no pass over the rows.
+        # In the bias, where it costs no pass over the rows; contrasts of zero leave nothing else in its score.
         impossible = jnp.where(self.occurs, 0.0, -0.5 * float(jnp.finfo(scores.dtype).max))
         return matmul(self.design, scores + jnp.pad(impossible[None], ((len(scores) - 1, 0), (0, 0))))
 
