@@ -15,14 +15,15 @@ import numpy as np
 
 from jaxgen import threads
 from jaxgen.labels import HardLabels
-from jaxgen.limbs import product
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from typing import TypeAlias
 
     from jaxgen.compressed import CompressedRows
     from jaxgen.labels import Labels, SoftLabels
-    from jaxgen.limbs import Bound
+
+    Totals: TypeAlias = list[np.ndarray]
 
 # Rows are read where they lie while they are summed at most so many times as often as they have a class. Of two classes
 # that takes 9.6 and 12.6 ms (multinomial, Bernoulli) where entries in the places of their classes take 11.6 and 15.7:
@@ -60,6 +61,11 @@ class ClassByClass(NamedTuple):
         return len(self.weights)
 
     @property
+    def dtype(self) -> np.dtype:
+        """That of the weights."""
+        return self.weights.dtype
+
+    @property
     def class_weight(self) -> np.ndarray:
         """The weight of these rows in each of the classes."""
         return self.weights.sum(axis=1, dtype=np.float64)
@@ -68,13 +74,15 @@ class ClassByClass(NamedTuple):
         """Parts of so many rows at least, one after the other."""
         return [
             ClassByClass(self.rows[some], self.classes, self.weights[:, some])
-            for some in _slices(len(self.rows), fewest)
+            for some in slices(len(self.rows), fewest)
         ]
 
-    def products(self, block: CompressedRows, grain: float) -> Iterator[tuple[np.ndarray, Bound]]:
-        """The sums of these rows, and a bound of each."""
-        columns = block.transposed()
-        return (product(columns, weight, grain) for weight in self.weights)
+    def add(self, block: CompressedRows, place: slice, totals: Totals) -> Totals:
+        """Add some of these rows, which are there among them, to a total for each class, (d,), or begin them."""
+        return [
+            block.sum_rows(weight[place].astype(block.dtype, copy=False), total)
+            for weight, total in zip(self.weights, totals or [None] * self.num_sums, strict=True)
+        ]
 
 
 class AllAtOnce(NamedTuple):
@@ -98,6 +106,11 @@ class AllAtOnce(NamedTuple):
         return 1
 
     @property
+    def dtype(self) -> np.dtype:
+        """That of the weights."""
+        return self.weight.dtype
+
+    @property
     def class_weight(self) -> np.ndarray:
         """The weight of these rows in each of the classes."""
         each = None if np.all(self.weight == 1) else self.weight  # to count takes a sixth of the time
@@ -107,12 +120,14 @@ class AllAtOnce(NamedTuple):
         """Parts of so many rows at least, one after the other."""
         return [
             AllAtOnce(self.rows[some], self.classes, self.label[some], self.weight[some])
-            for some in _slices(len(self.rows), fewest)
+            for some in slices(len(self.rows), fewest)
         ]
 
-    def products(self, block: CompressedRows, grain: float) -> Iterator[tuple[np.ndarray, Bound]]:
-        """The sum of these rows, and its bound."""
-        yield product(block.by_class(self.label, self.classes.stop), self.weight, grain)
+    def add(self, block: CompressedRows, place: slice, totals: Totals) -> Totals:
+        """Add some of these rows, which are there among them, to one total, (K·d,), or begin it."""
+        weight = self.weight[place].astype(block.dtype, copy=False)
+        (total,) = totals or [None]
+        return [block.by_class(self.label[place], self.classes.stop).sum_rows(weight, total)]
 
 
 def parts_of(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[ClassByClass | AllAtOnce]:
@@ -163,7 +178,7 @@ def _soft_parts(labels: SoftLabels, n: int, *, in_place: bool) -> list[ClassByCl
     return [ClassByClass(mine, slice(k, k + 1), r[None, mine, k]) for k, mine in enumerate(members)]
 
 
-def _slices(length: int, fewest: int) -> list[slice]:
+def slices(length: int, fewest: int) -> list[slice]:
     """All of a length in slices of so many at least."""
     count = max(length // fewest, 1)
     return [slice(first, last) for first, last in pairwise(length * i // count for i in range(count + 1))]

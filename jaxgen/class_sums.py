@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from jaxgen import host_arrays, threads
-from jaxgen.class_parts import AllAtOnce, ClassByClass, parts_of
-from jaxgen.limbs import LimbSum, grain
+from jaxgen.class_parts import AllAtOnce, ClassByClass, parts_of, slices
+from jaxgen.limbs import UNKNOWN, Bound, LimbSum, grain
 from jaxgen.numerics import working_dtype
 from jaxgen.total import Total
 
@@ -35,8 +35,70 @@ class Sums(NamedTuple):
     bad: bool
 
 
+class _Reader(NamedTuple):
+    """How the rows of a matrix are read: a stretch at a time, which stays in a cache while it is looked at and added.
+
+    Attributes:
+        x: the matrix.
+        encode: what is summed of it.
+        domain: what it may hold.
+        binary: whether what is summed is 0 or 1 where x is in its domain.
+        dtype: the working dtype.
+        num_rows: of a stretch, at least.
+    """
+
+    x: CompressedRows
+    encode: Callable[[Any], Any]
+    domain: Domain
+    binary: bool
+    dtype: np.dtype
+    num_rows: int
+
+    def sums(self, part: ClassByClass | AllAtOnce) -> tuple[list[np.ndarray], list[Bound], bool]:
+        """The sums of a part, with a bound of each, and whether a value is bad.
+
+        They are made in float64, except where float32 is exact: of multiples of a grain, while no sum is too large.
+        """
+        if np.result_type(self.dtype if self.x.dtype.kind == "f" else self.x.dtype, part.dtype) == np.float32:
+            totals, finest, bad = self._add_up(part, np.float32)
+            bounds = _bounds(totals, finest)
+            if _are_exact(bounds):
+                return totals, bounds, bad
+        totals, _, bad = self._add_up(part, np.float64)
+        return totals, [UNKNOWN] * len(totals), bad
+
+    def _add_up(self, part: ClassByClass | AllAtOnce, form: type) -> tuple[list[np.ndarray], float, bool]:
+        """The sums in this dtype, in float32 while they are exact; the grain, 0 if none; and whether a value is bad."""
+        single, places = form is np.float32, slices(len(part.rows), self.num_rows)
+        totals, finest, bad = [], 1.0, False
+        for number, place in enumerate(places, 1):
+            block = self.x.at(part.rows[place])
+            if block.dtype.kind == "f":
+                block = block.astype(self.dtype)
+            counted = self.encode(block)
+            bad |= not self.domain.holds(block.values, block.least if counted is block else None)
+            if single and not self.binary:
+                finest = min(finest, grain(counted.values, counted.least))
+            if not finest:
+                break
+            totals = part.add(counted.astype(form), place, totals)
+            # Looked at after 1, 2, 4, 8 … stretches: no more of them are added in vain than are needed to see it.
+            if single and 2 * number <= len(places) and not number & (number - 1):
+                if not _are_exact(_bounds(totals, finest)):
+                    break
+        return totals, finest, bad
+
+
+def _bounds(totals: list[np.ndarray], finest: float) -> list[Bound]:
+    return [Bound(float(total.max()), finest) for total in totals]
+
+
+def _are_exact(bounds: list[Bound]) -> bool:
+    return len(bounds) > 0 and all(bound.is_exact for bound in bounds)
+
+
 class _Task(NamedTuple):
-    """Some rows of a part, for one core; the sums that it adds them to; and those of the part, maybe the same."""
+    """Some rows of a part, for one core; the sums that it begins with them; and those of the part, maybe the same."""
 
     part: ClassByClass | AllAtOnce
     sums: list[LimbSum]
@@ -63,13 +125,14 @@ class _Table(NamedTuple):
 def class_sums(
     x: CompressedRows, labels: Labels, encode: Callable[[Any], Any], domain: Domain, *, binary: bool, entries: int
 ) -> Sums:
-    """The sums of features by class, in the working dtype, from pieces of so many entries or more.
+    """The sums of features by class, in the working dtype, from stretches of so many entries or more.
 
     `binary` says that features are 0 or 1 where x is in its domain.
     """
     d, dtype = x.shape[1], working_dtype(x.dtype)
     parts = parts_of(x, labels, dtype)
-    piece_rows, task_rows = _sizes(x, parts, entries)
+    stretch, task_rows = _sizes(x, parts, entries)
+    reader = _Reader(x, encode, domain, binary, dtype, stretch)
     result = _Table.empty(labels.num_classes, d, dtype)
     tasks = []
     for part in parts:
@@ -79,16 +142,9 @@ def class_sums(
             tasks.append(_Task(some, _Table.empty(len(own.high), d, dtype).sums(part) if i else into, into))
 
     def add_up(task: _Task) -> tuple[np.ndarray, bool]:
-        bad = False
-        for piece in task.part.cut(piece_rows):
-            block = x.at(piece.rows)
-            if block.dtype.kind == "f":
-                block = block.astype(dtype)
-            counted = encode(block)
-            bad |= not domain.holds(block.values, block.least if counted is block else None)
-            products = piece.products(counted, 1.0 if binary else grain(counted.values, counted.least))
-            for total, (values, bound) in zip(task.sums, products, strict=True):
-                total.add(values, bound)
+        totals, bounds, bad = reader.sums(task.part)
+        for each in zip(task.sums, totals, bounds, strict=True):
+            LimbSum.add(*each)
         return task.part.class_weight, bad
 
     weight = np.zeros(labels.num_classes)
@@ -107,17 +163,17 @@ def class_sums(
 
 
 def _sizes(x: CompressedRows, parts: Sequence[ClassByClass | AllAtOnce], entries: int) -> tuple[int, int]:
-    """The rows of a piece and of a task, at least.
+    """The rows of a stretch and of a task, at least.
 
-    All cells of a sum are looked at, for each piece: it must be worth that. So must a task, whose sums take memory as
-    well, where there are more of them than cores.
+    All cells of a sum are looked at, for each task: it must be worth that, and the memory that its own sums take. And a
+    stretch puts them out of the cache, where they do not both fit.
     """
     n, d = x.shape
     first = parts[0]
     cells = d * (first.classes.stop - first.classes.start) // first.num_sums
     each, rows = max(x.num_entries, 1) / n, sum(len(part.rows) for part in parts)
     worth = max(entries, 2 * cells) / each
-    piece = max(int(worth), 1)
+    stretch = max(int(worth), 1)
     if len(parts) == 1:
-        return piece, max(rows // threads.cores(), int(worth / 4), 1)
-    return piece, max(rows // (2 * threads.cores()), piece)
+        return stretch, max(rows // threads.cores(), int(worth / 4), 1)
+    return stretch, max(rows // (2 * threads.cores()), stretch)

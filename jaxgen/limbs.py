@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Bound(NamedTuple):
         return Bound(self.largest + other.largest, min(self.grain, other.grain))
 
 
-_UNKNOWN = Bound(np.inf)
+UNKNOWN = Bound(np.inf)
 
 
 def grain(values: np.ndarray, least: float) -> float:
@@ -48,30 +48,15 @@ def grain(values: np.ndarray, least: float) -> float:
     its significand: of counts up to 255 the result is 2⁻⁷ or more. To look at the bits of all together takes a quarter
     of the time of rounding each.
     """
-    if values.dtype.kind != "f":
+    if values.dtype.kind != "f" or not values.size:
         return 1.0
-    if values.dtype != np.float32 or not values.size:
+    if values.dtype != np.float32:
         return 0.0
     bits = int(np.bitwise_or.reduce(values.view(np.uint32))) & _FRACTION
     last = (bits & -bits or _FRACTION + 1) / (_FRACTION + 1)
     least = least or float(values.min(where=values > 0, initial=np.inf))
     found = math.ldexp(last, math.frexp(least)[1] - 1)
     return min(found, 1.0) if found >= _LEAST_GRAIN else 0.0
-
-
-def product(columns: Any, weight: np.ndarray, grain: float) -> tuple[np.ndarray, Bound]:
-    """Σ_i w_i x_ij; in float64, except where float32 is exact: of multiples of a grain, while no sum is too large.
-
-    Weights in float32 are 0 or 1.
-    """
-    if np.result_type(columns, weight) != np.float32:
-        return columns @ weight, _UNKNOWN
-    if grain:
-        total = columns @ weight
-        bound = Bound(float(total.max()), grain)
-        if bound.is_exact:
-            return total, bound
-    return columns @ weight.astype(np.float64), _UNKNOWN
 
 
 class LimbSum:
@@ -88,7 +73,7 @@ class LimbSum:
         """A sum that has not begun."""
         self.high, self.low, self.bound, self.begun = high, low, Bound(0.0), False
 
-    def add(self, values: np.ndarray, bound: Bound = _UNKNOWN) -> None:
+    def add(self, values: np.ndarray, bound: Bound = UNKNOWN) -> None:
         """Add values, or begin with them; infinite where the sum overflows the limbs."""
         begun, self.begun, self.bound = self.begun, True, self.bound.plus(bound)
         if begun and (self.bound.is_exact or self.high.dtype == np.float64):
