@@ -31,6 +31,7 @@ class Mergeable(Protocol):
 
 
 M = TypeVar("M", bound=Mergeable)
+R = TypeVar("R")
 
 
 def num_rows(elements: int, width: int, *, fewest: int | None = None) -> int:
@@ -60,11 +61,11 @@ def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:
     return total
 
 
-def map_rows(function: Callable[[Any], tuple[Array, Array]], x: Any, *, block: int) -> tuple[Array, Array]:
+def map_rows(function: Callable[[Any], tuple[R, Array]], x: Any, *, block: int) -> tuple[R, Array]:
     """`function(x)` computed in blocks of rows.
 
     Args:
-        function: from a block of rows to an array with one entry a row, and a flag.
+        function: from a block of rows to arrays with one entry a row, and a flag.
         x: the rows, a pytree of arrays that share their leading axis.
         block: rows of a block, at most.
 
@@ -81,10 +82,14 @@ def map_rows(function: Callable[[Any], tuple[Array, Array]], x: Any, *, block: i
     size = -(-n // count)
     positions = jnp.minimum(size * jnp.arange(count, dtype=jnp.int32), n - size)
     _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, size))), None, positions)
-    if count * size == n:
-        return parts.reshape(n, *parts.shape[2:]), jnp.any(flags)
-    whole, rest = parts[:-1].reshape(-1, *parts.shape[2:]), parts[-1, count * size - n :]
-    return jnp.concatenate([whole, rest]), jnp.any(flags)
+
+    def joined(parts: Array) -> Array:
+        if count * size == n:
+            return parts.reshape(n, *parts.shape[2:])
+        whole, rest = parts[:-1].reshape(-1, *parts.shape[2:]), parts[-1, count * size - n :]
+        return jnp.concatenate([whole, rest])
+
+    return jax.tree.map(joined, parts), jnp.any(flags)
 
 
 def sum_rows(function: Callable[[Any, Any], Any], rows: Any, weights: Any, *, block: int) -> Any:

@@ -14,6 +14,8 @@ from jaxgen.projections import projection
 from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Bool, Float
 
@@ -100,6 +102,12 @@ class Classifier(NamedTuple, Generic[D]):
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""
         return self._with_prior(self.density.scores(x))
+
+    @property
+    def scores_by_class(self) -> Callable[[Array], Array] | None:
+        """The same with the axis of the classes first, of x, for a density that makes them so; else None."""
+        density_scores = optional(self.density, "scores_by_class")
+        return density_scores and (lambda x: density_scores(x) + self.log_prior[:, None])
 
     def log_joint(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k)."""

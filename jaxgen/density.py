@@ -66,6 +66,7 @@ class Optional:
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
     marginal_width = 0  # the same, of a row of which some features were observed
+    scores_by_class = None  # of x, as `scores`, with the axis of the classes first, (K, n): of some forms, few rows
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal
 

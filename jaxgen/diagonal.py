@@ -154,3 +154,9 @@ class ExpandedGaussian(NamedTuple):
         return matmul(residual**2, self.quadratic.T) + matmul(residual, self.linear_term.T) + self.constant[None]
 
     scores = log_likelihood
+
+    def scores_by_class(self, x: Float[Array, "n d"]) -> Float[Array, "classes n"]:
+        """The same with the axis of the classes first."""
+        residual = x - self.center[None]
+        squares, products = matmul(self.quadratic, (residual**2).T), matmul(self.linear_term, residual.T)
+        return squares + products + self.constant[:, None]

@@ -74,6 +74,10 @@ class LinearGaussian(NamedTuple):
         """The log likelihood up to a term that is common to all classes."""
         return matmul(x - self.center[None], self.weights.T) + self.constant[None]
 
+    def scores_by_class(self, x: Float[Array, "n d"]) -> Float[Array, "classes n"]:
+        """The same with the axis of the classes first."""
+        return matmul(self.weights, (x - self.center[None]).T) + self.constant[:, None]
+
     def scores_by_nearest(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The same about the mean that is nearest to each row, for means that are far apart.
 

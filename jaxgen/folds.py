@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, host_arrays, threads
+from jaxgen import arguments, host_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jaxtyping import Bool, Int, Real
 
@@ -78,8 +78,8 @@ class Part(NamedTuple):
         return jax.tree.map(lambda array: array[self.skip :], self.rows) if self.skip else self.rows
 
 
-def copies(rows: Rows, members: list[Int[np.ndarray, " m"]]) -> list[Part]:
-    """A copy of the rows of each part; of dense rows in one shape where that costs little: one program serves them."""
+def copier(rows: Rows, members: list[Int[np.ndarray, " m"]]) -> Callable[[int], Part]:
+    """What copies the rows of a part; dense rows in one shape where that costs little: one program serves them."""
     sizes = np.array([len(mine) for mine in members])
     skip = sizes.max() - sizes
     pads = skip.any() and skip.sum() <= _MOST_PADDING * sizes.sum() and not hasattr(rows.x, "tocsr")
@@ -89,7 +89,7 @@ def copies(rows: Rows, members: list[Int[np.ndarray, " m"]]) -> list[Part]:
             return Part(rows.at(members[i]), None)
         return Part(rows.at(np.pad(members[i], (skip[i], 0), mode="edge")), np.int32(skip[i]))
 
-    return threads.over(copy, range(len(members)))
+    return copy
 
 
 def outside(parts: Any, others: Any) -> Any:

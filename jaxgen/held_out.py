@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,25 +9,52 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import measures, metrics, platform
+from jaxgen import blocks, measures, metrics, platform
 from jaxgen.classify import log_posterior
+from jaxgen.density import optional
 from jaxgen.labels import HardLabels
+from jaxgen.preparing import forms_of
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float, Int
 
-    from jaxgen.folds import Part
+    from jaxgen.arguments import AnyArray
+    from jaxgen.folds import Part, Rows
     from jaxgen.platform import Tuning
 
 
-def judge(classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"]) -> tuple[Array, Array]:
-    """Accuracy and log loss of one of a stack of classifiers on its fold, which has these rows inside."""
+def quick_forms(classifiers: Any) -> Any | None:
+    """A stack of classifiers in a form whose scores are made class by class, if it is accurate for all; else None."""
+    if is_traced(classifiers):
+        return None
+    found = _forms_program(classifiers)
+    return found[0] if found and found[1] else None
+
+
+@jax.jit
+def _forms_program(classifiers: Any) -> tuple[Any, Array] | None:
+    def form(c: Any) -> tuple[Any, Array] | None:
+        _, quick = forms_of(c, likelihood=False)
+        return quick if quick and optional(quick[0], "scores_by_class") else None
+
+    found = jax.vmap(form)(classifiers)
+    return found and (found[0], jnp.all(found[1]))
+
+
+def judge(
+    classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"], *, quick: Any | None
+) -> tuple[AnyArray, AnyArray]:
+    """Accuracy and log loss of one of a stack of classifiers on its fold, which has these rows inside.
+
+    `quick` are the classifiers in a form whose scores are made class by class, if there is one.
+    """
     rows = part.present
     dense = isinstance(rows.x, (np.ndarray, jax.Array))
     if dense and not is_traced(classifiers):
-        accuracy, log_loss = _judge_program(classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
+        judged = _judge_program(quick or classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
+        accuracy, log_loss = map(np.asarray, judged)
         if not np.isnan(log_loss):
             return accuracy, log_loss
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
@@ -58,19 +84,44 @@ def _check_possible(posterior: Any, f: int, inside: Int[np.ndarray, " m"]) -> No
 
 
 @partial(jax.jit, static_argnames="tuning")
-def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning | None) -> tuple[Array, Array]:
+def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning) -> tuple[Array, Array]:
     """The same without the checks of what a caller gives: NaN where a posterior is."""
     rows, skip = part
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
+    judged = _by_class if optional(classifier, "scores_by_class") else _by_row
     with platform.tuned(tuning):
-        posterior = log_posterior(classifier, rows.x, observed=rows.observed)
-    labels = HardLabels(rows.y, rows.sample_weight, posterior.shape[1]).prepare(posterior.dtype)
+        found, own = judged(classifier, rows, tuning)
+    labels = HardLabels(rows.y, rows.sample_weight, classifier.class_shape[0]).prepare(own.dtype)
     if skip is not None:
         labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
     if skip is not None or rows.sample_weight is not None:
-        absent = (labels.row_weight == 0)[:, None]
-        posterior = jnp.where(absent, -math.log(posterior.shape[1]), posterior)
-    return measures.accuracy(labels, _found(posterior)), measures.log_loss(labels, posterior)
+        own = jnp.where(labels.row_weight == 0, 0.0, own)  # an absent row may hold anything
+    return measures.accuracy(labels, found), measures.surprise(labels.row_weight, own)
+
+
+def _by_row(classifier: Any, rows: Rows, tuning: Tuning) -> tuple[Array, Array]:
+    """The class that is found for each row, and log p of its own."""
+    del tuning
+    posterior = log_posterior(classifier, rows.x, observed=rows.observed)
+    return _found(posterior), jnp.take_along_axis(posterior, rows.y[:, None], axis=1, mode="clip")[:, 0]
+
+
+def _by_class(classifier: Any, rows: Rows, tuning: Tuning) -> tuple[Array, Array]:
+    """The same by steps that each take all rows of a block for one class after the other, which fills vectors."""
+    dtype = jax.tree.leaves(classifier)[0].dtype
+
+    def block(rows: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        x, y = rows
+        scores = classifier.scores_by_class(x.astype(dtype))
+        classes = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
+        largest = jnp.max(scores, axis=0)
+        found = jnp.min(jnp.where(scores == largest[None], classes, len(scores)), axis=0)  # the first of a tie
+        own = jnp.sum(jnp.where(classes == y.astype(jnp.int32)[None], scores, 0.0), axis=0)
+        own -= largest + jnp.log(jnp.sum(jnp.exp(scores - largest[None]), axis=0))
+        return (found, own), jnp.zeros((), bool)
+
+    block_rows = blocks.num_rows(tuning.judge_elements, rows.x.shape[1])
+    return blocks.map_rows(block, (rows.x, rows.y), block=block_rows)[0]
 
 
 def _found(posterior: Float[Array, "n classes"]) -> Int[Array, " n"]:

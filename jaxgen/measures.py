@@ -82,9 +82,13 @@ def f_measures(labels: HardLabels, predicted: Int[Array, " n"], alpha: Any) -> t
 
 def log_loss(labels: Labels, log_posterior: Float[Array, "n classes"]) -> Float[Array, ""]:
     """The mean of −Σ_k r_ik log p_ik; +inf where what happened was called impossible."""
-    r, log_posterior = _of_own_class(labels, log_posterior)
-    happened = jnp.any((r > 0) & jnp.isneginf(log_posterior))
-    return jnp.where(happened, jnp.inf, jnp.sum(r * -drop_impossible(log_posterior)) / jnp.sum(r))
+    return surprise(*_of_own_class(labels, log_posterior))
+
+
+def surprise(weight: Float[Array, "..."], log_probability: Float[Array, "..."]) -> Float[Array, ""]:
+    """The mean of −log p of what happened, by its weight; +inf where it was called impossible."""
+    happened = jnp.any((weight > 0) & jnp.isneginf(log_probability))
+    return jnp.where(happened, jnp.inf, jnp.sum(weight * -drop_impossible(log_probability)) / jnp.sum(weight))
 
 
 def brier(labels: Labels, log_posterior: Float[Array, "n classes"]) -> Float[Array, ""]:

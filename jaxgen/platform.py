@@ -35,6 +35,7 @@ class Tuning:
         strip: rows of a symmetric product that are made at a time, up to the diagonal alone; None for the whole.
         loss_elements: elements of a block of rows whose loss and its gradient are computed, for each core.
         score_elements: elements of a block of rows that is scored.
+        judge_elements: elements of a block of rows whose scores are looked at class by class.
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
         many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
         most_rows: rows of a block that is folded, at most.
@@ -51,6 +52,7 @@ class Tuning:
     strip: int | None
     loss_elements: int
     score_elements: int
+    judge_elements: int
     product_elements: int
     many_rows: float
     most_rows: int
@@ -76,6 +78,8 @@ class Tuning:
 # cores share no cache for a while, 160 and 200.
 # QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
 # classifier, and up to 20 of a core that waits in LAPACK for more.
+# Scores of 10,000 × 50 by class, ten times, on both cores: 5 ms in blocks of up to 1,250 rows, 7 in larger ones, whose
+# products each ask for both; by row, 9.
 # For scipy's loops values and columns of a stretch, 4 MiB, stay in the cache between the steps that read them: fits of
 # two classes take 8.4 and 9.7 ms (multinomial, Bernoulli), in a quarter of one 9.0 and 10.1, at once 9.3 and 10.9.
 CPU = Tuning(
@@ -87,6 +91,7 @@ CPU = Tuning(
     strip=48,
     loss_elements=2**19,
     score_elements=2**19,
+    judge_elements=2**16,
     product_elements=2**28,
     many_rows=2**10,
     most_rows=2**12,
@@ -105,6 +110,7 @@ ACCELERATOR = Tuning(
     strip=None,
     loss_elements=2**40,
     score_elements=2**26,
+    judge_elements=2**26,
     product_elements=2**26,
     many_rows=math.inf,
     most_rows=2**20,

@@ -13,8 +13,8 @@ from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Rows, copies, deal, left_out, members, outside
-from jaxgen.held_out import judge
+from jaxgen.folds import Rows, copier, deal, left_out, members, outside
+from jaxgen.held_out import judge, quick_forms
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.total import holds_nan_or_infinity
@@ -109,12 +109,14 @@ def cross_validate(
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
-    parts = copies(rows, inside)
+    copy = copier(rows, inside)
     if merges:
-        classifiers = _by_merging(estimator, rows, parts, num_classes)
+        parts, classifiers = _by_merging(estimator, rows, copy, len(inside), num_classes)
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
-    judged = _each(lambda f: judge(classifiers, f, parts[f], inside[f]), len(parts), classifiers)
+        parts = threads.over(copy, range(len(inside)))
+    quick = quick_forms(classifiers) if observed is None else None
+    judged = _each(lambda f: judge(classifiers, f, parts[f], inside[f], quick=quick), len(parts), classifiers)
     stack = jnp.stack if is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
     return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
 
@@ -173,19 +175,23 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
-def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: list[Part], num_classes: int) -> Any:
-    """The same from the statistics of each fold."""
+def _by_merging(
+    estimator: GenerativeEstimator[Any, Any], rows: Rows, copy: Callable[[int], Part], folds: int, num_classes: int
+) -> tuple[list[Part], Any]:
+    """The same from the statistics of each fold, which is copied and then read from the cache; and the copies."""
     x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
 
     def summarise(f: int) -> Any:
-        (x, y, weight, observed), skip = parts[f]
+        part = copy(f)
+        (x, y, weight, observed), skip = part
         x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
-        return estimator.summarise_checked(x, HardLabels(y, weight, num_classes, checked=weight is None), skip=skip)
+        labels = HardLabels(y, weight, num_classes, checked=weight is None)
+        return part, *estimator.summarise_checked(x, labels, skip=skip)
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
     concretely = jax.ensure_compile_time_eval() if is_traced(jnp.zeros(())) else contextlib.nullcontext()
     with concretely:
-        statistics, bad = zip(*_each(summarise, len(parts)), strict=True)
+        parts, statistics, bad = zip(*_each(summarise, folds), strict=True)
     if any(bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
     classifiers, rests, bad = _rests_program(estimator, statistics)
@@ -193,7 +199,7 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], rows: Rows, parts: lis
         f = int(np.argmax(bad))
         with left_out(f"fold {f}"):
             estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
-    return classifiers
+    return list(parts), classifiers
 
 
 @jax.jit

@@ -50,6 +50,34 @@ def test_folds_are_scored_as_scikit_learn_scores_them(estimator, peer, x):
     np.testing.assert_allclose(ours.log_loss, -loss, rtol=1e-6)
 
 
+@pytest.mark.parametrize("distance", [1.0, pytest.param(1e4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    ("estimator", "peer"),
+    [
+        (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr")),
+        (jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0)),
+    ],
+)
+def test_folds_are_judged_in_blocks_of_rows(estimator, peer, distance):
+    """Scores class by class, of means that are near to each other; of those that are not, row by row."""
+    rng = np.random.default_rng(1)
+    y, fold = rng.integers(0, 3, 1501), rng.integers(0, 2, 1501)
+    x = rng.normal(size=(1501, 2)) + distance * y[:, None]
+    cuts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(2)]
+    with platform.override(dataclasses.replace(platform.CPU, judge_elements=1)):
+        ours = jg.cross_validate(estimator, x, y, folds=fold)
+    np.testing.assert_allclose(ours.accuracy, cross_val_score(peer, x, y, cv=cuts), atol=1e-12)
+    loss = cross_val_score(peer, x, y, cv=cuts, scoring="neg_log_loss")
+    np.testing.assert_allclose(ours.log_loss, -loss, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()], ids=str)
+def test_of_classes_that_are_alike_the_first_is_predicted(estimator):
+    judged = jg.cross_validate(estimator, np.repeat(X, 2, axis=0), np.tile([0, 1], N), folds=np.arange(2 * N) // N)
+    np.testing.assert_array_equal(judged.accuracy, 0.5)
+    np.testing.assert_allclose(judged.log_loss, np.log(2), rtol=1e-12)
+
+
 def test_weights_count_in_the_fit_and_in_the_judgement():
     weight, half = RNG.integers(0, 3, N), FOLD % 2
     ours = jg.cross_validate(jg.GaussianNB(), X, Y, folds=half, sample_weight=weight)
