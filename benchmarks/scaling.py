@@ -19,12 +19,12 @@ from benchmarks.growth import draw, exponent
 from benchmarks.peers import SKLEARN
 from benchmarks.records import describe, save_json, wide_console
 from benchmarks.synthetic import TextModel, gaussian_rows
-from benchmarks.timing import REST, environment, milliseconds, race, seconds
+from benchmarks.timing import QUICK, REST, Effort, environment, milliseconds, race, seconds
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-BUDGET = 0.4  # seconds of alternating calls for a point; three rounds at least
+EFFORT = Effort(budget=0.4, rest=REST)  # for a point
 PATIENCE = 2.5  # seconds: a peer's call that would take longer is left out
 
 
@@ -131,7 +131,7 @@ def run(out: Path, *, max_rows: int, quick: bool = False) -> None:
             def advance(what: str, sweep: Sweep = sweep) -> None:
                 progress.update(task, description=f"{sweep.name}: {what}", advance=1)
 
-            lines += measure(sweep, advance, 0.0 if quick else BUDGET)
+            lines += measure(sweep, advance, QUICK if quick else EFFORT)
     about = environment()
     console.print(_table(planned, lines))
     skipped = [f"{line.library} {line.verb} of {line.model} at {line.skipped}" for line in lines if line.skipped]
@@ -152,7 +152,7 @@ def run(out: Path, *, max_rows: int, quick: bool = False) -> None:
     console.print(f"Written to {out}: scaling.json and scaling-*.png", highlight=False)
 
 
-def measure(sweep: Sweep, advance: Callable[[str], None], budget: float) -> list[Line]:
+def measure(sweep: Sweep, advance: Callable[[str], None], effort: Effort) -> list[Line]:
     """Both libraries in turn at every size; a peer drops out of a line once its next point would take too long."""
     times: dict[tuple[str, str, str], dict[int, list[float]]] = {}
     left_out: dict[tuple[str, str, str], list[int]] = {}
@@ -170,7 +170,7 @@ def measure(sweep: Sweep, advance: Callable[[str], None], budget: float) -> list
                     left_out.setdefault(line, []).append(size)
                 for call in calls:
                     seconds(call)
-                raced = race(calls, budget, rest=REST)
+                raced = race(calls, effort)
                 for library, repeats in zip(("jaxgen", SKLEARN), raced, strict=False):
                     times.setdefault((name, library, verb), {})[size] = repeats
     return [

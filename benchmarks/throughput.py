@@ -16,7 +16,7 @@ from benchmarks.growth import duration
 from benchmarks.peers import SKLEARN
 from benchmarks.records import INK, MUTED, OURS, WARM, describe, figure, plain, save_json, save_picture, wide_console
 from benchmarks.throughput_cases import CASES, Case
-from benchmarks.timing import REST, environment, machine_rates, milliseconds, race, seconds
+from benchmarks.timing import QUICK, REST, Effort, environment, machine_rates, milliseconds, race, seconds
 from benchmarks.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's bars, where each ends
-BUDGET = 2.0  # seconds of alternating calls a case
-# Rounds of a case, at least: a machine that others share may be half as fast for a second at a time.
-ROUNDS = 5
+# Of a case. Five rounds at least: a machine that others share may be half as fast for a second at a time.
+EFFORT = Effort(budget=2.0, least=5, rest=REST)
 
 
 class DisagreementError(Exception):
@@ -51,7 +50,7 @@ class Result:
     best_accuracy: float | None
 
 
-def measure(case: Case, sizes: Sizes, budget: float = BUDGET) -> Result:
+def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
     """Prepare a case, check that all libraries agree, then time them in turn.
 
     Raises:
@@ -77,7 +76,7 @@ def measure(case: Case, sizes: Sizes, budget: float = BUDGET) -> Result:
         difference = max(difference, apart)
     accuracy, best = job.quality(result) if job.quality else (None, None)
     libraries = ["jaxgen", *job.others]
-    times = dict(zip(libraries, race([job.ours, *job.others.values()], budget, ROUNDS, rest=REST), strict=True))
+    times = dict(zip(libraries, race([job.ours, *job.others.values()], effort), strict=True))
     ms = {library: milliseconds(times[library]) for library in libraries}
     warm = ms["jaxgen"] / 1e3
     return Result(
@@ -114,7 +113,7 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
         rates = machine_rates(0.02 if quick else 1.0)
         for case in cases:
             progress.update(task, description=case.name)
-            results.append(measure(case, sizes, 0.0 if quick else BUDGET))
+            results.append(measure(case, sizes, QUICK if quick else EFFORT))
             progress.advance(task)
     about = environment()
     console.print(_table(results, rates))

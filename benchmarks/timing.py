@@ -6,7 +6,7 @@ import platform
 import time
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,26 +33,10 @@ class Clocked:
     seconds: float
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """Wall time of one call, until its result is there; of a `Clocked` result, what it says itself."""
-    start = time.perf_counter()
-    result = jax.block_until_ready(function())
-    return result.seconds if isinstance(result, Clocked) else time.perf_counter() - start
+class Effort(NamedTuple):
+    """How long calls are timed.
 
-
-def race(
-    functions: Sequence[Callable[[], Any]],
-    budget: float = 0.5,
-    least: int = 3,
-    most: int = 30,
-    rest: float | None = None,
-) -> tuple[list[float], ...]:
-    """Times of each function, called in turn so that the machine's noise falls on all alike.
-
-    Every function has been called once before, to compile and to warm up.
-
-    Args:
-        functions: what is timed.
+    Attributes:
         budget: seconds of calls, after which no new round begins.
         least: rounds, at least.
         most: rounds, at most.
@@ -60,6 +44,30 @@ def race(
             first ones from rest find caches cold, and all threads on one core. Measured on two cores, after 0.1 s: a
             sum by two threads takes 10 ms, then 15 three times, and 10 ever after.
     """
+
+    budget: float = 0.5
+    least: int = 3
+    most: int = 30
+    rest: float | None = None
+
+
+USUAL = Effort()
+QUICK = Effort(budget=0.0, least=1)  # once, to see that it runs
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Wall time of one call, until its result is there; of a `Clocked` result, what it says itself."""
+    start = time.perf_counter()
+    result = jax.block_until_ready(function())
+    return result.seconds if isinstance(result, Clocked) else time.perf_counter() - start
+
+
+def race(functions: Sequence[Callable[[], Any]], effort: Effort = USUAL) -> tuple[list[float], ...]:
+    """Times of each function, called in turn so that the machine's noise falls on all alike.
+
+    Every function has been called once before, to compile and to warm up.
+    """
+    budget, least, most, rest = effort
     rounds: list[list[float]] = []
     while len(rounds) < least or (len(rounds) < most and sum(map(sum, rounds)) < budget):
         row = []
@@ -91,7 +99,7 @@ def machine_rates(scale: float = 1.0) -> dict[str, float]:
     total, product = jax.jit(jnp.sum), jax.jit(lambda m: jnp.matmul(m, m, precision=jax.lax.Precision.HIGHEST))
     for call in (lambda: total(array), lambda: product(matrix)):
         jax.block_until_ready(call())
-    reads, products = race([lambda: total(array), lambda: product(matrix)], budget=2.0, most=10)
+    reads, products = race([lambda: total(array), lambda: product(matrix)], Effort(budget=2.0, most=10))
     return {"GB/s": 4e-9 * size / min(reads), "GFLOP/s": 2e-9 * side**3 / min(products)}
 
 
