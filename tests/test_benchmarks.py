@@ -10,13 +10,13 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import real_data
 from benchmarks.data import load_messages, load_table
-from benchmarks.timing import race
+from benchmarks.timing import Effort, race
 
 MESSAGES = "".join(f"spam\twin cash now number {i}\nham\tsee you at lunch on day {i}\n" for i in range(20))
 
 
 def run(monkeypatch, *arguments):
-    monkeypatch.setattr(real_data, "race", partial(race, budget=0.0))  # three rounds
+    monkeypatch.setattr(real_data, "race", partial(race, effort=Effort(budget=0.0)))  # three rounds
     monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
     return command.main()
 
