@@ -268,7 +268,6 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
 
 
-@pytest.mark.every_platform
 @pytest.mark.parametrize("classes", [2, 4])
 def test_the_loss_of_rows_in_blocks_is_that_of_numpy(classes):
     n, d, l2 = 601, 3, 0.3  # three blocks, of which two have a row in common

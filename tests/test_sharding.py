@@ -160,3 +160,25 @@ scores = jax.jit(jax.sharding.auto_axes(jg.log_posterior, out_sharding=P("rows")
 print(np.allclose(scores, jg.log_posterior(whole, x), atol=1e-5), scores.sharding.spec[0])
 """
     assert run_script(code, optimised=False) == ["True", "True", "[33]", "True rows"]
+
+
+def test_rows_that_devices_share_are_not_gathered_for_a_fit(run_script):
+    """They would be, to be taken in blocks, which begin and end where the rows of a device do not."""
+    code = """
+import re, jax, numpy as np, jaxgen as jg
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jaxgen import logistic
+jax.config.update("jax_num_cpu_devices", 2)
+rng = np.random.default_rng(0)
+x, y = rng.normal(size=(16384, 200)).astype(np.float32), rng.integers(0, 4, 16384)
+shared = jax.device_put((x, y), NamedSharding(Mesh(jax.devices(), ("rows",)), P("rows")))
+program, collectives = logistic._train_program, []
+def watched(*arguments, **keywords):
+    text = program.lower(*arguments, **keywords).compile().as_text()
+    collectives.append(sorted(set(re.findall("(all-[a-z-]+|collective-[a-z-]+)[(]", text))))
+    return program(*arguments, **keywords)
+logistic._train_program = watched
+of_one, of_two = (jg.train(jg.LogisticRegression(tolerance=0.1), *data, num_classes=4)[0] for data in ((x, y), shared))
+print(np.allclose(of_one.weights, of_two.weights, atol=1e-5), collectives)
+"""
+    assert run_script(code, optimised=False) == ["True [[], ['all-reduce']]"]
