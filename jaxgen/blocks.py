@@ -70,7 +70,7 @@ def map_rows(function: Callable[[Any], tuple[R, Array]], x: Any, *, block: int) 
         block: rows of a block, at most.
 
     Returns:
-        One entry a row, and whether any flag was raised.
+        The arrays of all rows, and whether any flag was raised.
     """
     n = jax.tree.leaves(x)[0].shape[0]
     if n <= block:

@@ -68,7 +68,10 @@ class _Reader(NamedTuple):
         return totals, [UNKNOWN] * len(totals), bad
 
     def _add_up(self, part: ClassByClass | AllAtOnce, form: type) -> tuple[list[np.ndarray], float, bool]:
-        """The sums in this dtype, in float32 while they are exact; the grain, 0 if none; and whether a value is bad."""
+        """The sums in this dtype; the grain, 0 if there is none; and whether a value is bad.
+
+        In float32 they end where they are no longer exact, which the last of them show, or begin not to be, with none.
+        """
         single, places = form is np.float32, slices(len(part.rows), self.num_rows)
         totals, finest, bad = [], 1.0, False
         for number, place in enumerate(places, 1):

@@ -17,11 +17,13 @@ from jaxgen.preparing import forms_of
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Float, Int
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.folds import Part, Rows
+    from jaxgen.folds import Part
     from jaxgen.platform import Tuning
 
 
@@ -51,9 +53,9 @@ def judge(
     `quick` are the classifiers in a form whose scores are made class by class, if there is one.
     """
     rows = part.present
-    dense = isinstance(rows.x, (np.ndarray, jax.Array))
-    if dense and not is_traced(classifiers):
-        judged = _judge_program(quick or classifiers, np.int32(f), part, tuning=platform.tuning_of(rows))
+    tuning = platform.tuning_of(rows)
+    if isinstance(rows.x, (np.ndarray, jax.Array)) and tuning and not is_traced(classifiers):
+        judged = _judge_program(quick or classifiers, np.int32(f), part, tuning=tuning)
         accuracy, log_loss = map(np.asarray, judged)
         if not np.isnan(log_loss):
             return accuracy, log_loss
@@ -88,40 +90,36 @@ def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning) ->
     """The same without the checks of what a caller gives: NaN where a posterior is."""
     rows, skip = part
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
-    judged = _by_class if optional(classifier, "scores_by_class") else _by_row
-    with platform.tuned(tuning):
-        found, own = judged(classifier, rows, tuning)
-    labels = HardLabels(rows.y, rows.sample_weight, classifier.class_shape[0]).prepare(own.dtype)
+    y, (num_classes,) = rows.y.astype(jnp.int32), classifier.class_shape
+    if scores := optional(classifier, "scores_by_class"):
+        x = rows.x.astype(jax.tree.leaves(classifier)[0].dtype)
+        block = blocks.num_rows(tuning.judge_elements, x.shape[1] + num_classes)
+        (found, own), _ = blocks.map_rows(partial(_by_class, scores), (x, y), block=block)
+    else:
+        with platform.tuned(tuning):
+            posterior = log_posterior(classifier, rows.x, observed=rows.observed)
+        found, own = _found(posterior), jnp.take_along_axis(posterior, y[:, None], axis=1, mode="clip")[:, 0]
+    labels = HardLabels(y, rows.sample_weight, num_classes).prepare(own.dtype)
     if skip is not None:
-        labels = labels.drop(jnp.arange(len(rows.y), dtype=jnp.int32) < skip)
+        labels = labels.drop(jnp.arange(len(y), dtype=jnp.int32) < skip)
     if skip is not None or rows.sample_weight is not None:
         own = jnp.where(labels.row_weight == 0, 0.0, own)  # an absent row may hold anything
     return measures.accuracy(labels, found), measures.surprise(labels.row_weight, own)
 
 
-def _by_row(classifier: Any, rows: Rows, tuning: Tuning) -> tuple[Array, Array]:
-    """The class that is found for each row, and log p of its own."""
-    del tuning
-    posterior = log_posterior(classifier, rows.x, observed=rows.observed)
-    return _found(posterior), jnp.take_along_axis(posterior, rows.y[:, None], axis=1, mode="clip")[:, 0]
+def _by_class(scores_by_class: Callable[[Array], Array], rows: tuple[Array, Array]) -> tuple[Any, Array]:
+    """The class that is found for each row, and log p of its own; and no flag.
 
-
-def _by_class(classifier: Any, rows: Rows, tuning: Tuning) -> tuple[Array, Array]:
-    """The same by steps that each take all rows of a block for one class after the other, which fills vectors."""
-    dtype = jax.tree.leaves(classifier)[0].dtype
-
-    def block(rows: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
-        x, y = rows
-        scores = classifier.scores_by_class(x.astype(dtype))
-        classes = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
-        largest = jnp.max(scores, axis=0)
-        found = jnp.min(jnp.where(scores == largest[None], classes, len(scores)), axis=0)  # the first of a tie
-        own = jnp.sum(jnp.where(classes == y.astype(jnp.int32)[None], scores, 0.0), axis=0)
-        own -= largest + jnp.log(jnp.sum(jnp.exp(scores - largest[None]), axis=0))
-        return (found, own), jnp.zeros((), bool)
-
-    block_rows = blocks.num_rows(tuning.judge_elements, rows.x.shape[1])
-    return blocks.map_rows(block, (rows.x, rows.y), block=block_rows)[0]
+    By steps that each take all rows for one class after the other, which fills vectors.
+    """
+    x, y = rows
+    scores = scores_by_class(x)
+    classes = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
+    largest = jnp.max(scores, axis=0)
+    found = jnp.min(jnp.where(scores == largest[None], classes, len(scores)), axis=0)  # the first of a tie
+    own = jnp.sum(jnp.where(classes == y[None], scores, 0.0), axis=0)
+    own -= largest + jnp.log(jnp.sum(jnp.exp(scores - largest[None]), axis=0))
+    return (found, own), jnp.zeros((), bool)
 
 
 def _found(posterior: Float[Array, "n classes"]) -> Int[Array, " n"]:

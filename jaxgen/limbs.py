@@ -31,7 +31,7 @@ class Bound(NamedTuple):
     @property
     def is_exact(self) -> bool:
         """Whether nothing was rounded."""
-        return self.largest < _MOST_EXACT * self.grain
+        return 0 <= self.largest < _MOST_EXACT * self.grain
 
     def plus(self, other: Bound) -> Bound:
         """Of what both add up to."""

@@ -122,7 +122,7 @@ def cross_validate(
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
-    x = as_matrix(x) if is_sparse(x) else arguments.as_array("x", x)
+    x = as_matrix(x) if is_sparse(x) else arguments.as_numbers("x", x)
     if x.ndim != 2 or x.shape[0] < 2:
         raise ValueError(f"x must have shape (n, d) with two rows or more, to fit to the others; found {x.shape}.")
     y = np.asarray(arguments.as_array("y", y))

@@ -71,6 +71,19 @@ def test_folds_are_judged_in_blocks_of_rows(estimator, peer, distance):
     np.testing.assert_allclose(ours.log_loss, -loss, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "peer"), [(jg.GaussianNB(), GaussianNB()), (jg.MultinomialNB(), MultinomialNB())]
+)
+def test_labels_that_are_true_or_false_and_whole_numbers_beyond_32_bits(estimator, peer):
+    y, fold = np.arange(N) % 2 == 1, np.arange(N) // 40
+    x = np.random.default_rng(2).poisson(np.where(y[:, None], [3.0, 9.0], [9.0, 3.0])) * 2**33
+    cuts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(3)]
+    with jax.enable_x64(False):
+        ours = jg.cross_validate(estimator, x, y, folds=fold)
+    np.testing.assert_allclose(ours.accuracy, cross_val_score(peer, x.astype(float), y, cv=cuts), rtol=1e-6)
+    assert np.all(ours.accuracy > 0.8)
+
+
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()], ids=str)
 def test_of_classes_that_are_alike_the_first_is_predicted(estimator):
     judged = jg.cross_validate(estimator, np.repeat(X, 2, axis=0), np.tile([0, 1], N), folds=np.arange(2 * N) // N)
