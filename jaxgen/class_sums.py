@@ -146,8 +146,8 @@ def class_sums(
 
     def add_up(task: _Task) -> tuple[np.ndarray, bool]:
         totals, bounds, bad = reader.sums(task.part)
-        for each in zip(task.sums, totals, bounds, strict=True):
-            LimbSum.add(*each)
+        for limb_sum, total, bound in zip(task.sums, totals, bounds, strict=True):
+            limb_sum.add(total, bound)
         return task.part.class_weight, bad
 
     weight = np.zeros(labels.num_classes)

@@ -261,7 +261,7 @@ def test_stretches_are_added_to_one_total(public, in_pieces_of, monkeypatch):
     monkeypatch.setattr(threads, "cores", lambda: 1)
     if public:
         monkeypatch.setitem(sys.modules, "scipy.sparse._sparsetools", None)
-    x, y = np.float32(RNG.poisson(0.5, (200, 9))), np.arange(200) % 2
+    x, y = np.float32(np.random.default_rng(5).poisson(0.5, (200, 9))), np.arange(200) % 2
     x[50:120] = 0
     for largest in (1.0, 2.0**18, 2.0**23 + 1):
         x[-50:, 3] = largest
