@@ -18,7 +18,8 @@ from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, Gaussi
 
 import jaxgen as jg
 from jaxgen import platform
-from jaxgen.held_out import _judge_program
+from jaxgen.folds import Part, Rows
+from jaxgen.held_out import _judge_program, quick_forms
 from jaxgen.replicates import row_counts
 
 RNG = np.random.default_rng(0)
@@ -82,6 +83,18 @@ def test_labels_that_are_true_or_false_and_whole_numbers_beyond_32_bits(estimato
         ours = jg.cross_validate(estimator, x, y, folds=fold)
     np.testing.assert_allclose(ours.accuracy, cross_val_score(peer, x.astype(float), y, cv=cuts), rtol=1e-6)
     assert np.all(ours.accuracy > 0.8)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()], ids=str)
+def test_a_fold_of_many_classes_is_judged_without_all_its_scores_at_once(estimator):
+    n, classes = 10_000, 300
+    y = np.arange(n, dtype=np.int32) % classes
+    c = jg.fit(estimator, np.random.default_rng(4).normal(size=(n, 2)) + y[:, None] / classes, y)
+    quick = quick_forms(jax.tree.map(lambda leaf: leaf[None], c))
+    part = Part(Rows(np.zeros((n, 2)), y, None, None), None)
+    compiled = _judge_program.lower(quick, np.int32(0), part, tuning=platform.CPU).compile()
+    assert quick.scores_by_class
+    assert compiled.memory_analysis().temp_size_in_bytes < n * classes * np.dtype(float).itemsize / 4
 
 
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()], ids=str)
