@@ -70,7 +70,8 @@ class _Reader(NamedTuple):
     def _add_up(self, part: ClassByClass | AllAtOnce, form: type) -> tuple[list[np.ndarray], float, bool]:
         """The sums in this dtype; the grain, 0 if there is none; and whether a value is bad.
 
-        In float32 they end where they are no longer exact, which the last of them show, or begin not to be, with none.
+        In float32 it stops at a fraction, maybe with no sum at all, and soon after a sum that is too large to be exact:
+        then nothing of the result is to be used, but the bounds of its sums, which say so.
         """
         single, places = form is np.float32, slices(len(part.rows), self.num_rows)
         totals, finest, bad = [], 1.0, False
@@ -97,6 +98,7 @@ def _bounds(totals: list[np.ndarray], finest: float) -> list[Bound]:
 
 
 def _are_exact(bounds: list[Bound]) -> bool:
+    """Whether all are; sums that were never begun are not."""
     return len(bounds) > 0 and all(bound.is_exact for bound in bounds)
 
 
