@@ -140,8 +140,8 @@ def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = ma
         raise ValueError(f"{name} must have shape {shape}; found {values.shape}.")
     if not is_traced(values) and values.size:
         concrete = np.asarray(values)
-        outside = concrete[(concrete < 0) | (concrete > most)]
-        if outside.size:
+        if concrete.min() < 0 or concrete.max() > most:
+            outside = concrete[(concrete < 0) | (concrete > most)]
             raise ValueError(f"{name} must be 0{upper or ' or more'}; found {outside.flat[0]}.")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
@@ -22,10 +21,10 @@ from jaxgen.moments import Moments, diagonal, resolved
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column, why_not_finite
-from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from jax import Array
@@ -154,10 +153,9 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """
         return np.full(num_features, self.fills_in and self.prior is None)
 
-    def summarise_checked(self, rows: Any, labels: Labels, **options: Any) -> tuple[Moments, Any]:
-        """The statistics, while what `estimate` takes LAPACK from is loaded."""
-        with nullcontext() if self.covariance != "full" or is_traced((rows, labels)) else loading_lapack():
-            return super().summarise_checked(rows, labels, **options)
+    def loading(self) -> AbstractContextManager[None]:
+        """LAPACK, for a full covariance."""
+        return loading_lapack() if self.covariance == "full" else super().loading()
 
     def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""

@@ -11,6 +11,7 @@ in `programs` what is compiled. The verbs that users call on any estimator are i
 from __future__ import annotations
 
 import abc
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
@@ -32,6 +33,7 @@ from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
@@ -138,6 +140,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """Raise for a family that has scores and no density."""
         return
 
+    def loading(self) -> AbstractContextManager[None]:
+        """What an estimate takes long to load, loaded beside what is done here."""
+        return nullcontext()
+
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         arguments.check_hyperparameters(self)
@@ -221,7 +227,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         rows: Any,
         labels: Labels,
         *,
-        skip: np.int32 | None = None,
+        skip: Int[AnyArray, ""] | None = None,
         given: Classifier[D] | None = None,
         block_size: int | None = None,
     ) -> tuple[S, Any]:
@@ -242,7 +248,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             return program(rows, labels, skip)
         at_once = isinstance(rows, (SparseRows, PartialRows))
         pieces = chunks.whole(rows, labels) if at_once else chunks.split(rows, labels)
-        return reduce(_merge_parts, chunks.run(program, pieces))
+        with nullcontext() if is_traced((rows, labels)) else self.loading():
+            return reduce(_merge_parts, chunks.run(program, pieces))
 
     def _check_missing(self, observed: Any, given: Any) -> None:
         if observed is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxgen import blocks, measures, metrics, platform
 from jaxgen.classify import log_posterior
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.folds import Part
+    from jaxgen.folds import Part, Rows
     from jaxgen.platform import Tuning
 
 
@@ -46,19 +47,29 @@ def _forms_program(classifiers: Any) -> tuple[Any, Array] | None:
 
 
 def judge(
-    classifiers: Any, f: int, part: Part, inside: Int[np.ndarray, " m"], *, quick: Any | None
+    classifiers: Any, folds: Int[np.ndarray, " g"], part: Part, members: list[np.ndarray], *, quick: Any | None
 ) -> tuple[AnyArray, AnyArray]:
-    """Accuracy and log loss of one of a stack of classifiers on its fold, which has these rows inside.
+    """Accuracy and log loss, (g,), of some of a stack of classifiers, each on its fold.
 
     `quick` are the classifiers in a form whose scores are made class by class, if there is one.
     """
-    rows = part.present
-    tuning = platform.tuning_of(rows)
-    if isinstance(rows.x, (np.ndarray, jax.Array)) and tuning and not is_traced(classifiers):
-        judged = _judge_program(quick or classifiers, np.int32(f), part, tuning=tuning)
-        accuracy, log_loss = map(np.asarray, judged)
-        if not np.isnan(log_loss):
-            return accuracy, log_loss
+    tuning = platform.tuning_of(part)
+    if isinstance(part.rows.x, (np.ndarray, jax.Array)):
+        if tuning and not is_traced(classifiers):
+            accuracy, log_loss = map(np.asarray, _judge_program(quick or classifiers, folds, part, tuning=tuning))
+            if not np.isnan(log_loss).any():
+                return accuracy, log_loss
+        rows = [part.present(i) for i in range(len(folds))]
+    else:
+        rows = [part.rows]
+    judged = [_judge(classifiers, f, mine, members[f]) for f, mine in zip(folds, rows, strict=True)]
+    stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
+    accuracy, log_loss = map(stack, zip(*judged, strict=True))
+    return accuracy, log_loss
+
+
+def _judge(classifiers: Any, f: Int[np.ndarray, ""], rows: Rows, inside: Int[np.ndarray, " m"]) -> tuple[Any, Any]:
+    """The same of one fold, which has these rows inside, by calls that check them."""
     classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     if rows.sample_weight is not None:  # an absent row may hold anything
         counts = np.flatnonzero(np.asarray(rows.sample_weight) > 0)
@@ -69,7 +80,7 @@ def judge(
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
     if not is_traced(posterior):
-        _check_possible(posterior, f, inside)
+        _check_possible(posterior, int(f), inside)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
 
@@ -86,10 +97,20 @@ def _check_possible(posterior: Any, f: int, inside: Int[np.ndarray, " m"]) -> No
 
 
 @partial(jax.jit, static_argnames="tuning")
-def _judge_program(classifiers: Any, f: Array, part: Part, *, tuning: Tuning) -> tuple[Array, Array]:
+def _judge_program(
+    classifiers: Any, folds: Int[Array, " g"], part: Part, *, tuning: Tuning
+) -> tuple[Float[Array, " g"], Float[Array, " g"]]:
     """The same without the checks of what a caller gives: NaN where a posterior is."""
+
+    def one(fold: tuple[Array, Part]) -> tuple[Array, Array]:
+        f, part = fold
+        return _judge_part(jax.tree.map(lambda leaf: leaf[f], classifiers), part, tuning)
+
+    return lax.map(one, (folds, part))
+
+
+def _judge_part(classifier: Any, part: Part, tuning: Tuning) -> tuple[Float[Array, ""], Float[Array, ""]]:
     rows, skip = part
-    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     y, (num_classes,) = rows.y.astype(jnp.int32), classifier.class_shape
     if scores := optional(classifier, "scores_by_class"):
         x = rows.x.astype(jax.tree.leaves(classifier)[0].dtype)

@@ -29,10 +29,8 @@ def lies_on_boundary(x: AnyArray) -> bool:
 
 def view(array: AnyArray, place: slice) -> AnyArray:
     """Some rows of an array, where they lie."""
-    rows = np.asarray(array)[place]
-    if isinstance(array, np.ndarray):
-        return rows
-    return jax.device_put(rows, placement(array))
+    rows, where = np.asarray(array)[place], placement(array)
+    return rows if where is None else jax.device_put(rows, where)
 
 
 def placement(tree: Any) -> Any:

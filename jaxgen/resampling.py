@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Rows, copier, deal, left_out, members, outside
+from jaxgen.folds import Deal, Rows, left_out, members, numbered, outside
 from jaxgen.held_out import judge, quick_forms
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     from jaxgen.arguments import AnyArray
     from jaxgen.folds import Part
+    from jaxgen.platform import Tuning
+    from jaxgen.statistics import S
 
 
 class CrossValidation(NamedTuple):
@@ -104,21 +108,22 @@ def cross_validate(
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
-    fold = deal(folds, rows.y)
+    fold = numbered(folds, rows.y)
     _check_weight(fold, rows.sample_weight)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
-    copy = copier(rows, inside)
+    deal = Deal.of(rows, inside, cores=threads.cores())
     if merges:
-        parts, classifiers = _by_merging(estimator, rows, copy, len(inside), num_classes)
+        parts, classifiers = _by_merging(estimator, rows, deal, num_classes)
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
-        parts = threads.over(copy, range(len(inside)))
+        parts = threads.over(partial(deal.copy, rows), deal.groups)
     quick = quick_forms(classifiers) if observed is None else None
-    judged = _each(lambda f: judge(classifiers, f, parts[f], inside[f], quick=quick), len(parts), classifiers)
-    stack = jnp.stack if is_traced(judged) else lambda each: jnp.asarray(np.asarray(each))
-    return CrossValidation(*(stack(each) for each in zip(*judged, strict=True)))
+    groups = list(zip(deal.groups, parts, strict=True))
+    judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
+    join = jnp.concatenate if is_traced(judged) else lambda each: jnp.asarray(np.concatenate(each))
+    return CrossValidation(*(join(each) for each in zip(*judged, strict=True)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
@@ -152,9 +157,9 @@ def _check_weight(fold: Int[np.ndarray, " n"], sample_weight: Any) -> None:
         )
 
 
-def _each(function: Callable[[int], Any], number: int, given: Any = None) -> list[Any]:
-    """`function(f)` for each fold, on every core; on the caller's thread where `given` is a trace, which is of it."""
-    return list(map(function, range(number))) if is_traced(given) else threads.over(function, range(number))
+def _each(function: Callable[[Any], Any], items: list[Any], given: Any = None) -> list[Any]:
+    """`function(item)` for each, on every core; on the caller's thread where `given` is a trace, which is of it."""
+    return list(map(function, items)) if is_traced(given) else threads.over(function, items)
 
 
 def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
@@ -176,25 +181,26 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
 
 
 def _by_merging(
-    estimator: GenerativeEstimator[Any, Any], rows: Rows, copy: Callable[[int], Part], folds: int, num_classes: int
+    estimator: GenerativeEstimator[Any, Any], rows: Rows, deal: Deal, num_classes: int
 ) -> tuple[list[Part], Any]:
-    """The same from the statistics of each fold, which is copied and then read from the cache; and the copies."""
+    """The same from the statistics of each fold; and the copies of their rows."""
     x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
+    # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
+    structure = jax.tree.map(lambda _: 0.0, estimator)
 
-    def summarise(f: int) -> Any:
-        part = copy(f)
-        (x, y, weight, observed), skip = part
-        x = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
-        labels = HardLabels(y, weight, num_classes, checked=weight is None)
-        return part, *estimator.summarise_checked(x, labels, skip=skip)
+    def summarise(group: Int[np.ndarray, " g"]) -> tuple[Part, Any, Any]:
+        part = deal.copy(rows, group)  # which is read from the cache, at best
+        if is_sparse(rows.x):
+            return part, *_summarise(structure, part, num_classes)
+        return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
     concretely = jax.ensure_compile_time_eval() if is_traced(jnp.zeros(())) else contextlib.nullcontext()
-    with concretely:
-        parts, statistics, bad = zip(*_each(summarise, folds), strict=True)
-    if any(bad):
+    with concretely, estimator.loading():
+        parts, statistics, bad = zip(*_each(summarise, deal.groups), strict=True)
+    if any(np.asarray(each).any() for each in bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
-    classifiers, rests, bad = _rests_program(estimator, statistics)
+    classifiers, rests, bad = _rests_program(estimator, statistics, stacked=not is_sparse(rows.x))
     if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         with left_out(f"fold {f}"):
@@ -202,10 +208,31 @@ def _by_merging(
     return list(parts), classifiers
 
 
-@jax.jit
-def _rests_program(estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any]) -> tuple[Any, Any, Array]:
-    """The classifiers of all parts but one, stacked; their statistics; and which classifiers are not finite."""
-    nothing = jax.tree.map(jnp.zeros_like, parts[0])
-    rests = outside(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts), nothing)
+def _summarise(structure: GenerativeEstimator[S, Any], part: Part, num_classes: int) -> tuple[S, Any]:
+    (x, y, weight, observed), skip = part
+    x = inputs.check_rows(x, sparse=structure.takes_sparse, observed=observed)
+    return structure.summarise_checked(x, HardLabels(y, weight, num_classes, checked=weight is None), skip=skip)
+
+
+@partial(jax.jit, static_argnames=("num_classes", "tuning"))
+def _statistics_program(
+    structure: GenerativeEstimator[S, Any], part: Part, *, num_classes: int, tuning: Tuning | None
+) -> tuple[S, Array]:
+    """The statistics of several folds, stacked, and which are not finite."""
+    with platform.tuned(tuning):
+        return lax.map(lambda part: _summarise(structure, part, num_classes), part)
+
+
+@partial(jax.jit, static_argnames="stacked")
+def _rests_program(
+    estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any], *, stacked: bool
+) -> tuple[Any, Any, Array]:
+    """The classifiers of all folds but one, stacked; their statistics; and which classifiers are not finite.
+
+    The parts are the statistics of one fold each, or of several, `stacked`.
+    """
+    join = jnp.concatenate if stacked else jnp.stack
+    whole = jax.tree.map(lambda *leaves: join(leaves), *parts)
+    rests = outside(whole, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), whole))
     classifiers = jax.vmap(estimator.estimate)(rests)
     return classifiers, rests, jax.vmap(holds_nan_or_infinity)(classifiers)

@@ -17,8 +17,8 @@ from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict, cross
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import platform
-from jaxgen.folds import Part, Rows
+from jaxgen import platform, threads
+from jaxgen.folds import Deal, Part, Rows, members
 from jaxgen.held_out import _judge_program, quick_forms
 from jaxgen.replicates import row_counts
 
@@ -91,8 +91,8 @@ def test_a_fold_of_many_classes_is_judged_without_all_its_scores_at_once(estimat
     y = np.arange(n, dtype=np.int32) % classes
     c = jg.fit(estimator, np.random.default_rng(4).normal(size=(n, 2)) + y[:, None] / classes, y)
     quick = quick_forms(jax.tree.map(lambda leaf: leaf[None], c))
-    part = Part(Rows(np.zeros((n, 2)), y, None, None), None)
-    compiled = _judge_program.lower(quick, np.int32(0), part, tuning=platform.CPU).compile()
+    part = Part(Rows(np.zeros((1, n, 2)), y[None], None, None), None)
+    compiled = _judge_program.lower(quick, np.zeros(1, np.int32), part, tuning=platform.CPU).compile()
     assert quick.scores_by_class
     assert compiled.memory_analysis().temp_size_in_bytes < n * classes * np.dtype(float).itemsize / 4
 
@@ -164,15 +164,34 @@ def test_something_must_be_left_to_fit_to(estimator):
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
-    few, calls, summarise_checked = np.array([0] * 50 + [1] * 10), [], jg.GDA.summarise_checked
+    few, read, at = np.array([0] * 50 + [1] * 10), [], Rows.at
 
-    def spy(self, rows, labels, **keywords):
-        calls.append(np.bincount(labels.index, minlength=2).tolist())
-        return summarise_checked(self, rows, labels, **keywords)
+    def spy(self, index):
+        read.extend(index)
+        return at(self, index)
 
-    monkeypatch.setattr(jg.GDA, "summarise_checked", spy)
+    monkeypatch.setattr(Rows, "at", spy)
     jg.cross_validate(jg.GaussianNB(), X[:60], few, folds=5)
-    assert calls == [[10, 2]] * 5
+    assert [np.bincount(few[mine]).tolist() for mine in read] == [[10, 2]] * 5
+    np.testing.assert_array_equal(np.sort(np.concatenate(read)), np.arange(60))
+
+
+@pytest.mark.parametrize(
+    ("number", "cores", "together"), [(10, 2, 5), (10, 1, 10), (10, 4, 1), (12, 4, 3), (5, 2, 1), (3, 8, 1)]
+)
+def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, together):
+    rows, fold = Rows(X, Y, None, None), np.arange(N) % number
+    deal = Deal.of(rows, members(fold), cores=cores)
+    assert {len(group) for group in deal.groups} == {together}
+    parts = [deal.copy(rows, group).present(i) for group in deal.groups for i in range(together)]
+    for f, part in enumerate(parts):
+        np.testing.assert_array_equal(part.x, X[fold == f])
+        np.testing.assert_array_equal(part.y, Y[fold == f])
+    monkeypatch.setattr(threads, "cores", lambda: cores)
+    ours = jg.cross_validate(jg.LDA(ridge=0.0), X, Y, folds=fold)
+    cuts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(number)]
+    peer = LinearDiscriminantAnalysis(solver="lsqr")
+    np.testing.assert_allclose(ours.accuracy, cross_val_score(peer, X, Y, cv=cuts), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
