@@ -164,13 +164,13 @@ def test_something_must_be_left_to_fit_to(estimator):
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
-    few, read, at = np.array([0] * 50 + [1] * 10), [], Rows.at
+    few, read, stack = np.array([0] * 50 + [1] * 10), [], Rows.stack
 
-    def spy(self, index):
-        read.extend(index)
-        return at(self, index)
+    def spy(self, indices):
+        read.extend(indices)
+        return stack(self, indices)
 
-    monkeypatch.setattr(Rows, "at", spy)
+    monkeypatch.setattr(Rows, "stack", spy)
     jg.cross_validate(jg.GaussianNB(), X[:60], few, folds=5)
     assert [np.bincount(few[mine]).tolist() for mine in read] == [[10, 2]] * 5
     np.testing.assert_array_equal(np.sort(np.concatenate(read)), np.arange(60))
