@@ -91,7 +91,8 @@ class Deal(NamedTuple):
     """The folds whose rows are copied, and read, together.
 
     Attributes:
-        groups: the numbers of the folds of each group.
+        groups: the numbers of the folds of each group, each number in its turn; after the last one the first again,
+            where there is room in the last group.
         members: the rows of each fold.
         skip: how many rows are copied before those of each fold that do not count; None where none are.
     """
@@ -102,16 +103,17 @@ class Deal(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows, members: list[Int[np.ndarray, " m"]], *, cores: int) -> Deal:
-        """As many folds for each core, where their dense rows can have one shape at little cost: else each its own."""
-        folds, sizes = np.arange(len(members), dtype=np.int32), np.array([len(mine) for mine in members])
+        """As many folds for each core, where that and one shape of dense rows cost little; else one at a time."""
+        number, sizes = len(members), np.array([len(mine) for mine in members])
         skip = (sizes.max() - sizes).astype(np.int32)
-        if hasattr(rows.x, "tocsr") or skip.sum() > _MOST_PADDING * sizes.sum():
-            return cls(list(folds[:, None]), members, None)
+        alike = not hasattr(rows.x, "tocsr") and skip.sum() <= _MOST_PADDING * sizes.sum()
+        together = -(-number // cores)
+        slots = np.arange(-(-number // together) * together, dtype=np.int32)
         # Of every call Python and the threads' waking up take a third of a millisecond, while a core waits. Gaussian NB
         # of 100,000 × 50 in ten folds: 15 ms by ten calls, 12 by one for each of two cores.
-        fits = [g for g in range(1, len(folds) + 1) if len(folds) % g == 0]
-        g = min(fits, key=lambda g: (-(-len(folds) // g // cores) * g, -g))
-        return cls(list(folds.reshape(-1, g)), members, skip if skip.any() else None)
+        if not alike or len(slots) > (1 + _MOST_PADDING) * number:
+            together, slots = 1, slots[:number]
+        return cls(list(slots.reshape(-1, together) % number), members, skip if alike and skip.any() else None)
 
     def copy(self, rows: Rows, group: Int[np.ndarray, " g"]) -> Part:
         """The rows of a group; sparse ones, which are of one fold, without the axis of folds."""

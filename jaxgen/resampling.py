@@ -123,7 +123,7 @@ def cross_validate(
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
     join = jnp.concatenate if is_traced(judged) else lambda each: jnp.asarray(np.concatenate(each))
-    return CrossValidation(*(join(each) for each in zip(*judged, strict=True)))
+    return CrossValidation(*(join(each)[: len(inside)] for each in zip(*judged, strict=True)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
@@ -200,7 +200,9 @@ def _by_merging(
         parts, statistics, bad = zip(*_each(summarise, deal.groups), strict=True)
     if any(np.asarray(each).any() for each in bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
-    classifiers, rests, bad = _rests_program(estimator, statistics, stacked=not is_sparse(rows.x))
+    classifiers, rests, bad = _rests_program(
+        estimator, statistics, folds=len(deal.members), stacked=not is_sparse(rows.x)
+    )
     if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         with left_out(f"fold {f}"):
@@ -223,16 +225,16 @@ def _statistics_program(
         return lax.map(lambda part: _summarise(structure, part, num_classes), part)
 
 
-@partial(jax.jit, static_argnames="stacked")
+@partial(jax.jit, static_argnames=("folds", "stacked"))
 def _rests_program(
-    estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any], *, stacked: bool
+    estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any], *, folds: int, stacked: bool
 ) -> tuple[Any, Any, Array]:
     """The classifiers of all folds but one, stacked; their statistics; and which classifiers are not finite.
 
     The parts are the statistics of one fold each, or of several, `stacked`.
     """
     join = jnp.concatenate if stacked else jnp.stack
-    whole = jax.tree.map(lambda *leaves: join(leaves), *parts)
+    whole = jax.tree.map(lambda *leaves: join(leaves)[:folds], *parts)
     rests = outside(whole, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), whole))
     classifiers = jax.vmap(estimator.estimate)(rests)
     return classifiers, rests, jax.vmap(holds_nan_or_infinity)(classifiers)

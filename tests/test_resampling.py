@@ -177,16 +177,24 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
 
 
 @pytest.mark.parametrize(
-    ("number", "cores", "together"), [(10, 2, 5), (10, 1, 10), (10, 4, 1), (12, 4, 3), (5, 2, 1), (3, 8, 1)]
+    ("number", "cores", "groups"),
+    [
+        (4, 2, [[0, 1], [2, 3]]),
+        (5, 1, [[0, 1, 2, 3, 4]]),
+        (8, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 0]]),
+        (5, 2, [[0], [1], [2], [3], [4]]),
+        (3, 8, [[0], [1], [2]]),
+    ],
 )
-def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, together):
+def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, groups):
     rows, fold = Rows(X, Y, None, None), np.arange(N) % number
     deal = Deal.of(rows, members(fold), cores=cores)
-    assert {len(group) for group in deal.groups} == {together}
-    parts = [deal.copy(rows, group).present(i) for group in deal.groups for i in range(together)]
-    for f, part in enumerate(parts):
-        np.testing.assert_array_equal(part.x, X[fold == f])
-        np.testing.assert_array_equal(part.y, Y[fold == f])
+    assert [group.tolist() for group in deal.groups] == groups
+    for group in deal.groups:
+        part = deal.copy(rows, group)
+        for i, f in enumerate(group):
+            np.testing.assert_array_equal(part.present(i).x, X[fold == f])
+            np.testing.assert_array_equal(part.present(i).y, Y[fold == f])
     monkeypatch.setattr(threads, "cores", lambda: cores)
     ours = jg.cross_validate(jg.LDA(ridge=0.0), X, Y, folds=fold)
     cuts = [(np.flatnonzero(fold != f), np.flatnonzero(fold == f)) for f in range(number)]
