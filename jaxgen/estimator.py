@@ -141,7 +141,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         return
 
     def loading(self) -> AbstractContextManager[None]:
-        """What an estimate takes long to load, loaded beside what is done here."""
+        """A context in which a thread loads the modules that an estimate needs; by default there are none."""
         return nullcontext()
 
     def check(self) -> None:
@@ -248,7 +248,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             return program(rows, labels, skip)
         at_once = isinstance(rows, (SparseRows, PartialRows))
         pieces = chunks.whole(rows, labels) if at_once else chunks.split(rows, labels)
-        with nullcontext() if is_traced((rows, labels)) else self.loading():
+        with nullcontext() if is_traced(rows, labels) else self.loading():
             return reduce(_merge_parts, chunks.run(program, pieces))
 
     def _check_missing(self, observed: Any, given: Any) -> None:

@@ -44,9 +44,15 @@ class Rows(NamedTuple):
     sample_weight: Real[AnyArray, " n"] | None
     observed: Bool[AnyArray, "n d"] | None
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether x is a matrix of scipy, which has two axes."""
+        return hasattr(self.x, "tocsr")
+
     def at(self, index: Int[np.ndarray, " m"]) -> Rows:
         """Some of the rows, a copy."""
-        return jax.tree.map(lambda array: array[index] if hasattr(array, "tocsr") else _stack(array, [index])[0], self)
+        x = self.x[index] if self.is_sparse else _stack(self.x, [index])[0]
+        return jax.tree.map(lambda array: _stack(array, [index])[0], self._replace(x=None))._replace(x=x)
 
     def stack(self, indices: list[Int[np.ndarray, " m"]]) -> Rows:
         """Copies of some of the dense rows, of as many others, and so on, with an axis for them."""
@@ -91,14 +97,16 @@ class Deal(NamedTuple):
     """The folds whose rows are copied, and read, together.
 
     Attributes:
+        rows: of all folds.
+        members: the rows of each fold.
         groups: the numbers of the folds of each group, each number in its turn; after the last one the first again,
             where there is room in the last group.
-        members: the rows of each fold.
         skip: how many rows are copied before those of each fold that do not count; None where none are.
     """
 
-    groups: list[Int[np.ndarray, " g"]]
+    rows: Rows
     members: list[Int[np.ndarray, " m"]]
+    groups: list[Int[np.ndarray, " g"]]
     skip: Int[np.ndarray, " folds"] | None
 
     @classmethod
@@ -106,25 +114,26 @@ class Deal(NamedTuple):
         """As many folds for each core, where that and one shape of dense rows cost little; else one at a time."""
         number, sizes = len(members), np.array([len(mine) for mine in members])
         skip = (sizes.max() - sizes).astype(np.int32)
-        alike = not hasattr(rows.x, "tocsr") and skip.sum() <= _MOST_PADDING * sizes.sum()
-        together = -(-number // cores)
-        slots = np.arange(-(-number // together) * together, dtype=np.int32)
+        alike = not rows.is_sparse and skip.sum() <= _MOST_PADDING * sizes.sum()
         # Of every call Python and the threads' waking up take a third of a millisecond, while a core waits. Gaussian NB
         # of 100,000 × 50 in ten folds: 15 ms by ten calls, 12 by one for each of two cores.
-        if not alike or len(slots) > (1 + _MOST_PADDING) * number:
-            together, slots = 1, slots[:number]
-        return cls(list(slots.reshape(-1, together) % number), members, skip if alike and skip.any() else None)
+        together = -(-number // cores)
+        again = -number % together
+        if not alike or again > _MOST_PADDING * number:
+            together, again = 1, 0
+        groups = np.arange(number + again, dtype=np.int32).reshape(-1, together) % number
+        return cls(rows, members, list(groups), skip if alike and skip.any() else None)
 
-    def copy(self, rows: Rows, group: Int[np.ndarray, " g"]) -> Part:
+    def copy(self, group: Int[np.ndarray, " g"]) -> Part:
         """The rows of a group; sparse ones, which are of one fold, without the axis of folds."""
-        if hasattr(rows.x, "tocsr"):
-            return Part(rows.at(self.members[group[0]]), None)
+        if self.rows.is_sparse:
+            return Part(self.rows.at(self.members[group[0]]), None)
         index = [self.members[f] for f in group]
         if self.skip is None:
-            return Part(rows.stack(index), None)
+            return Part(self.rows.stack(index), None)
         skip = self.skip[group]
         padded = [np.pad(mine, (int(before), 0), mode="edge") for mine, before in zip(index, skip, strict=True)]
-        return Part(rows.stack(padded), skip)
+        return Part(self.rows.stack(padded), skip)
 
 
 def outside(parts: Any, others: Any) -> Any:
@@ -142,7 +151,7 @@ def outside(parts: Any, others: Any) -> Any:
     return merge(jax.tree.map(lambda leaf: leaf[:, 0], passed), jax.tree.map(lambda leaf: leaf[::-1, 1], passed))
 
 
-def numbered(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
     """The fold of each row, of folds as `cross_validate` takes them; a number deals each class out in turn."""
     if isinstance(folds, str) and folds == "leave-one-out":
         return np.arange(len(y))

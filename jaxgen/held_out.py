@@ -54,7 +54,7 @@ def judge(
     `quick` are the classifiers in a form whose scores are made class by class, if there is one.
     """
     tuning = platform.tuning_of(part)
-    if isinstance(part.rows.x, (np.ndarray, jax.Array)):
+    if not part.rows.is_sparse:
         if tuning and not is_traced(classifiers):
             accuracy, log_loss = map(np.asarray, _judge_program(quick or classifiers, folds, part, tuning=tuning))
             if not np.isnan(log_loss).any():

@@ -35,7 +35,7 @@ def leave_one_out(
     estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Whether each row is classified rightly by the others, and its −log p(y | x); see `jaxgen.cross_validate`."""
-    if hasattr(rows.x, "tocsr"):
+    if rows.is_sparse:
         raise TypeError(
             "folds='leave-one-out' takes dense x: every row has dense statistics of its own; found sparse rows. Give "
             "x.toarray(), or a number of folds."

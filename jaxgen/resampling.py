@@ -15,7 +15,7 @@ from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Deal, Rows, left_out, members, numbered, outside
+from jaxgen.folds import Deal, Rows, fold_of_each, left_out, members, outside
 from jaxgen.held_out import judge, quick_forms
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
@@ -108,17 +108,17 @@ def cross_validate(
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
-    fold = numbered(folds, rows.y)
+    fold = fold_of_each(folds, rows.y)
     _check_weight(fold, rows.sample_weight)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
     deal = Deal.of(rows, inside, cores=threads.cores())
     if merges:
-        parts, classifiers = _by_merging(estimator, rows, deal, num_classes)
+        parts, classifiers = _by_merging(estimator, deal, num_classes)
     else:
         classifiers = _by_fitting(estimator, rows, inside, num_classes)
-        parts = threads.over(partial(deal.copy, rows), deal.groups)
+        parts = threads.over(deal.copy, deal.groups)
     quick = quick_forms(classifiers) if observed is None else None
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
@@ -180,17 +180,16 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
-def _by_merging(
-    estimator: GenerativeEstimator[Any, Any], rows: Rows, deal: Deal, num_classes: int
-) -> tuple[list[Part], Any]:
+def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classes: int) -> tuple[list[Part], Any]:
     """The same from the statistics of each fold; and the copies of their rows."""
+    rows = deal.rows
     x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
     # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
     structure = jax.tree.map(lambda _: 0.0, estimator)
 
     def summarise(group: Int[np.ndarray, " g"]) -> tuple[Part, Any, Any]:
-        part = deal.copy(rows, group)  # which is read from the cache, at best
-        if is_sparse(rows.x):
+        part = deal.copy(group)  # which is read from the cache, at best
+        if rows.is_sparse:
             return part, *_summarise(structure, part, num_classes)
         return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
@@ -200,9 +199,7 @@ def _by_merging(
         parts, statistics, bad = zip(*_each(summarise, deal.groups), strict=True)
     if any(np.asarray(each).any() for each in bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
-    classifiers, rests, bad = _rests_program(
-        estimator, statistics, folds=len(deal.members), stacked=not is_sparse(rows.x)
-    )
+    classifiers, rests, bad = _rests_program(estimator, statistics, folds=len(deal.members), stacked=not rows.is_sparse)
     if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         with left_out(f"fold {f}"):

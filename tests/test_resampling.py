@@ -184,6 +184,7 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
         (8, 3, [[0, 1, 2], [3, 4, 5], [6, 7, 0]]),
         (5, 2, [[0], [1], [2], [3], [4]]),
         (3, 8, [[0], [1], [2]]),
+        (60, 2, [list(range(30)), list(range(30, 60))]),
     ],
 )
 def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, groups):
@@ -191,7 +192,7 @@ def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores,
     deal = Deal.of(rows, members(fold), cores=cores)
     assert [group.tolist() for group in deal.groups] == groups
     for group in deal.groups:
-        part = deal.copy(rows, group)
+        part = deal.copy(group)
         for i, f in enumerate(group):
             np.testing.assert_array_equal(part.present(i).x, X[fold == f])
             np.testing.assert_array_equal(part.present(i).y, Y[fold == f])
