@@ -225,7 +225,7 @@ def _train_program(
     max_steps = int(estimator.max_steps)
     if estimator.optimizer is None and small:
         hessian = held.curvature(weighted=weighted, tuning=tuning)
-        found = newton.minimise(held.evaluate, hessian, held.along, begin, *ending, max_steps)
+        found = newton.minimise(held.look, hessian, held.along, begin, *ending, max_steps)
     else:
         evaluate = held.evaluate if tuning is None else partial(held.evaluate_in_blocks, tuning=tuning)
         found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,18 @@ _MOST_TRIALS, _GROWTH = 12, 4.0
 _MOST_IDLE = 5
 
 
+class Line(Protocol):
+    """A line through the parameters: it starts at a point, and t goes along a direction."""
+
+    def at(self, t: Array) -> tuple[Array, Array, Array]:
+        """The loss, its slope and its curvature; cheap, for there are trials of several t."""
+        ...
+
+    def end(self, t: Array) -> tuple[Array, Array, Array]:
+        """The point, the gradient there, and what the second derivatives there are made of."""
+        ...
+
+
 class _Iterate(NamedTuple):
     """Where the method is.
 
@@ -31,7 +43,8 @@ class _Iterate(NamedTuple):
         point: the parameters.
         value: the loss there.
         gradient: its gradient.
-        norm: of that.
+        kept: what its second derivatives are made of.
+        norm: of the gradient.
         least: the smallest norm so far.
         idle: how many steps have brought down neither that nor the loss.
         steps: taken so far.
@@ -40,6 +53,7 @@ class _Iterate(NamedTuple):
     point: Array
     value: Array
     gradient: Array
+    kept: Array
     norm: Array
     least: Array
     idle: Array
@@ -47,9 +61,9 @@ class _Iterate(NamedTuple):
 
 
 def minimise(
-    evaluate: Callable[[Array], tuple[Array, Array]],
+    look: Callable[[Array], tuple[Array, Array, Array]],
     hessian: Callable[[Array], Array],
-    along: Callable[[Array, Array], Callable[[Array], tuple[Array, Array, Array]]],
+    along: Callable[[Array, Array], Line],
     start: Array,
     tolerance: Array,
     low_enough: Array,
@@ -61,11 +75,10 @@ def minimise(
     is several Newton steps at once, and there it halves their number.
 
     Args:
-        evaluate: the loss and its gradient, shaped like the table, as a function of that.
-        hessian: its second derivatives: a matrix over the parameters in their order. What stands above its diagonal is
-            not read.
-        along: from a table and a direction to a cheap function of t: value, slope and curvature at table + t ·
-            direction.
+        look: at a table of parameters: the loss, its gradient, shaped like that, and what `hessian` takes.
+        hessian: the second derivatives, of what was kept of a look: a matrix over the parameters in their order. What
+            stands above its diagonal is not read.
+        along: a table and a direction, from there.
         start: a table of parameters.
         tolerance: of the norm of the gradient.
         low_enough: a loss.
@@ -73,24 +86,23 @@ def minimise(
     """
 
     def advance(s: _Iterate) -> _Iterate:
-        direction = _direction(hessian(s.point), s.gradient)
-        slope = jnp.vdot(direction, s.gradient)
-        length, value = _search(along(s.point, direction), s.value, slope)
-        point = s.point + length * direction
-        _, gradient = evaluate(point)
+        direction = _direction(hessian(s.kept), s.gradient)
+        line = along(s.point, direction)
+        length, value = _search(line.at, s.value, jnp.vdot(direction, s.gradient))
+        point, gradient, kept = line.end(length)
         norm = jnp.linalg.norm(gradient)
         moves = (norm < 0.99 * s.least) | (value < s.value - _rounding(value) * jnp.abs(s.value))
         idle = jnp.where(moves, 0, s.idle + 1)
-        return _Iterate(point, value, gradient, norm, jnp.minimum(s.least, norm), idle, s.steps + 1)
+        return _Iterate(point, value, gradient, kept, norm, jnp.minimum(s.least, norm), idle, s.steps + 1)
 
     def unfinished(s: _Iterate) -> Array:
         wanted = (s.norm > tolerance) & (s.value >= low_enough)
         return wanted & (s.steps < max_steps) & (s.idle < _MOST_IDLE)
 
-    value, gradient = evaluate(start)
+    value, gradient, kept = look(start)
     norm = jnp.linalg.norm(gradient)
     zero = jnp.zeros_like(value, jnp.int32)
-    end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, norm, norm, zero, zero))
+    end = lax.while_loop(unfinished, advance, _Iterate(start, value, gradient, kept, norm, norm, zero, zero))
     return Optimum(end.point, end.norm, end.value, end.steps)
 
 
@@ -129,7 +141,7 @@ class _Trial(NamedTuple):
     trials: Array
 
 
-def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, slope: Array) -> tuple[Array, Array]:
+def _search(at: Callable[[Array], tuple[Array, Array, Array]], value: Array, slope: Array) -> tuple[Array, Array]:
     """A length where the slope is a small part of what it was and the loss, up to its rounding, no higher; that loss.
 
     Newton's method in one dimension from length 1, kept between the lengths that are too short and too long.
@@ -137,7 +149,7 @@ def _search(line: Callable[[Array], tuple[Array, Array, Array]], value: Array, s
 
     def attempt(s: _Trial) -> _Trial:
         length = s.following
-        reached, turned, curvature = line(length)
+        reached, turned, curvature = at(length)
         good = (jnp.abs(turned) <= -_MOST_SLOPE * slope) & (reached <= value + _rounding(value) * jnp.abs(value))
         short, lower = jnp.where(turned < 0, length, s.short), jnp.where(turned < 0, reached, s.lower)
         long = jnp.where(turned < 0, s.long, length)

@@ -69,11 +69,20 @@ class Problem(NamedTuple):
 
     def loss(self, table: Float[Array, "p m"]) -> Float[Array, ""]:
         """Mean negative log likelihood, penalised."""
-        return self._mean_loss(self._scores(table)) + 0.5 * jnp.sum(self.decay * table * table)
+        return self._mean_loss(self._scores(table)) + self._penalty(table)
+
+    def look(
+        self, table: Float[Array, "p m"]
+    ) -> tuple[Float[Array, ""], Float[Array, "p m"], Float[Array, "n *classes"]]:
+        """The loss, its first derivatives, and the probabilities that its second ones are made of."""
+        scores = self._scores(table)
+        chance = self._chance(scores)
+        value = self._mean_loss(scores) + self._penalty(table)
+        return value, self._gradient(table, self._slope(chance)), chance
 
     def evaluate(self, table: Float[Array, "p m"]) -> tuple[Float[Array, ""], Float[Array, "p m"]]:
         """The loss and its first derivatives."""
-        return self._penalised(table, *self._sums(table))
+        return self.look(table)[:2]
 
     def evaluate_in_blocks(
         self, table: Float[Array, "p m"], *, tuning: Tuning
@@ -81,28 +90,19 @@ class Problem(NamedTuple):
         """The same from one pass over the rows, in blocks that stay in a cache, where the platform wants them."""
 
         def of_rows(design: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
-            return self._replace(design=design, fraction=weights[0], mass=weights[1])._sums(table)
+            rows = self._replace(design=design, fraction=weights[0], mass=weights[1])
+            scores = rows._scores(table)
+            return rows._mean_loss(scores), rows._slope(rows._chance(scores))
 
         width = max(self.design.shape[1], self.fraction.shape[1])
         rows = blocks.num_rows(tuning.loss_elements * threads.cores(), width)
-        return self._penalised(table, *blocks.sum_rows(of_rows, self.design, (self.fraction, self.mass), block=rows))
-
-    def _sums(self, table: Float[Array, "p m"]) -> tuple[Float[Array, ""], Float[Array, "*classes p"]]:
-        """The mean loss, and its derivatives by the log odds or by the scores of each class, without the penalty."""
-        scores = self._scores(table)
-        return self._mean_loss(scores), matmul(self._residual(self._chance(scores)).T, self.design)
-
-    def _penalised(
-        self, table: Float[Array, "p m"], loss: Float[Array, ""], slope: Float[Array, "*classes p"]
-    ) -> tuple[Float[Array, ""], Float[Array, "p m"]]:
-        decayed = self.decay * table
-        likelihood = slope[:, None] if self.is_binary else matmul(slope.T, self.contrast.T)
-        return loss + 0.5 * jnp.sum(decayed * table), likelihood + decayed
+        loss, slope = blocks.sum_rows(of_rows, self.design, (self.fraction, self.mass), block=rows)
+        return loss + self._penalty(table), self._gradient(table, slope)
 
     def curvature(
         self, *, weighted: bool, tuning: Tuning | None
-    ) -> Callable[[Float[Array, "p m"]], Float[Array, "pm pm"]]:
-        """Its second derivatives, as a function of the table; those of two classes below the diagonal alone.
+    ) -> Callable[[Float[Array, "n *classes"]], Float[Array, "pm pm"]]:
+        """Its second derivatives, as a function of probabilities; those of two classes below the diagonal alone.
 
         Args:
             weighted: whether rows may weigh nothing. Of samples that are filled up to one size half the rows often do;
@@ -129,9 +129,8 @@ class Problem(NamedTuple):
 
             return platform.run(lower, weight, tuning=tuning)
 
-        def hessian(table: Float[Array, "p m"]) -> Float[Array, "pm pm"]:
-            size, m = table.shape
-            chance = self._chance(self._scores(table))
+        def hessian(chance: Float[Array, "n *classes"]) -> Float[Array, "pm pm"]:
+            size, m = self.decay.shape
             if self.is_binary:
                 likelihood = squares(mass * self._variance(chance))
             else:
@@ -153,30 +152,11 @@ class Problem(NamedTuple):
 
         return hessian
 
-    def along(
-        self, start: Float[Array, "p m"], direction: Float[Array, "p m"]
-    ) -> Callable[[Array], tuple[Array, Array, Array]]:
-        """Value, slope and curvature of the loss along a line, from one pass over the scores at each point of it."""
-        scores, rates = self._scores(start), self._rates(direction)
-        level, tilt, bend = (
-            jnp.sum(self.decay * a * b) for a, b in ((start, start), (start, direction), (direction, direction))
-        )
-
-        def line(t: Array) -> tuple[Array, Array, Array]:
-            at = scores + t * rates
-            chance = self._chance(at)
-            if self.is_binary:
-                variance = self._variance(chance) * rates**2
-            else:
-                mean = jnp.sum(chance * rates, axis=1)
-                variance = jnp.sum(chance * (rates - mean[:, None]) ** 2, axis=1)
-            return (
-                self._mean_loss(at) + 0.5 * (level + t * (2 * tilt + t * bend)),
-                jnp.sum(self._residual(chance) * rates) + tilt + t * bend,
-                jnp.sum(self.mass * variance) + bend,
-            )
-
-        return line
+    def along(self, start: Float[Array, "p m"], direction: Float[Array, "p m"]) -> Line:
+        """The line from a table in a direction."""
+        pairs = (start, start), (start, direction), (direction, direction)
+        level, tilt, bend = (jnp.sum(self.decay * a * b) for a, b in pairs)
+        return Line(self, start, direction, self._scores(start), self._rates(direction), (level, tilt, bend))
 
     def _rates(self, table: Float[Array, "p m"]) -> Float[Array, "n *classes"]:
         """What a table adds to the score of each class, or to the log odds of two.
@@ -204,12 +184,25 @@ class Problem(NamedTuple):
         return jnp.sum(mass * jnp.log(jnp.sum(jnp.exp(-gap), axis=1)) + jnp.sum(r * gap, axis=1))
 
     def _chance(self, scores: Float[Array, "n *classes"]) -> Float[Array, "n *classes"]:
-        """Of two classes the probability of the lighter one, (n,); else of each."""
+        """Of two classes the probability of the lighter one, (n,); else of each. By the exponentials of the loss."""
         if self.is_binary:
             sign, _ = self._lighter()
-            return jax.nn.sigmoid(sign * scores)
+            odds = jnp.exp(-jnp.abs(sign * scores))
+            return jnp.where(sign * scores > 0, 1.0, odds) / (1 + odds)
         odds = jnp.exp(-_gap(scores))
         return odds / jnp.sum(odds, axis=1, keepdims=True)
+
+    def _penalty(self, table: Float[Array, "p m"]) -> Float[Array, ""]:
+        return 0.5 * jnp.sum(self.decay * table * table)
+
+    def _slope(self, chance: Float[Array, "n *classes"]) -> Float[Array, "*classes p"]:
+        """The derivative of the mean loss by the log odds, or by the score of each class."""
+        return matmul(self._residual(chance).T, self.design)
+
+    def _gradient(self, table: Float[Array, "p m"], slope: Float[Array, "*classes p"]) -> Float[Array, "p m"]:
+        """That of the loss by the parameters."""
+        likelihood = slope[:, None] if self.is_binary else matmul(slope.T, self.contrast.T)
+        return likelihood + self.decay * table
 
     def _residual(self, chance: Float[Array, "n *classes"]) -> Float[Array, "n *classes"]:
         """The derivative of the mean loss by each score."""
@@ -235,3 +228,44 @@ class Problem(NamedTuple):
 def _gap(scores: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
     """How far each score is below the largest of its row, which changes no loss and so needs no derivative."""
     return lax.stop_gradient(jnp.max(scores, axis=1, keepdims=True)) - scores
+
+
+class Line(NamedTuple):
+    """A line through the parameters of a problem, of which each point takes one pass over the scores.
+
+    Attributes:
+        problem: whose loss it is.
+        start: a table.
+        direction: a table.
+        scores: those of the start.
+        rates: what the direction adds to them.
+        decay: Σ decay · a · b of start and start, start and direction, direction and direction.
+    """
+
+    problem: Problem
+    start: Float[Array, "p m"]
+    direction: Float[Array, "p m"]
+    scores: Float[Array, "n *classes"]
+    rates: Float[Array, "n *classes"]
+    decay: tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
+
+    def at(self, t: Array) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """The loss at start + t · direction, its slope and its curvature."""
+        problem, rates, (level, tilt, bend) = self.problem, self.rates, self.decay
+        scores = self.scores + t * rates
+        chance = problem._chance(scores)
+        if problem.is_binary:
+            variance = problem._variance(chance) * rates**2
+        else:
+            mean = jnp.sum(chance * rates, axis=1)
+            variance = jnp.sum(chance * (rates - mean[:, None]) ** 2, axis=1)
+        return (
+            problem._mean_loss(scores) + 0.5 * (level + t * (2 * tilt + t * bend)),
+            jnp.sum(problem._residual(chance) * rates) + tilt + t * bend,
+            jnp.sum(problem.mass * variance) + bend,
+        )
+
+    def end(self, t: Array) -> tuple[Float[Array, "p m"], Float[Array, "p m"], Float[Array, "n *classes"]]:
+        """The table start + t · direction, the first derivatives there, and the probabilities."""
+        table, chance = self.start + t * self.direction, self.problem._chance(self.scores + t * self.rates)
+        return table, self.problem._gradient(table, self.problem._slope(chance)), chance

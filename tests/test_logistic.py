@@ -254,18 +254,24 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
     table, step = rng.normal(size=(2, *problem.decay.shape))
     line = lambda t: problem.loss(jnp.asarray(table + t * step))  # noqa: E731
-    value, slope, bend = problem.along(table, step)(jnp.asarray(0.3))
+    along = problem.along(table, step)
+    value, slope, bend = along.at(jnp.asarray(0.3))
     by_autodiff = jax.value_and_grad(problem.loss)(table)
-    for ours, theirs in zip(problem.evaluate(table), by_autodiff, strict=True):
+    *looked, chance = problem.look(table)
+    for ours, theirs in zip(looked, by_autodiff, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
     hessian = jax.hessian(problem.loss)(table).reshape(table.size, table.size)
     for weighted in (False, True):
-        ours = problem.curvature(weighted=weighted, tuning=platform.CPU)(table)
+        ours = problem.curvature(weighted=weighted, tuning=platform.CPU)(chance)
         lower = (np.tril(each) for each in (ours, hessian))  # of two classes it is made alone
         np.testing.assert_allclose(*lower, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
     np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
     np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
+    there, gradient, chance = along.end(jnp.asarray(0.3))
+    np.testing.assert_allclose(there, table + 0.3 * step, rtol=1e-12)
+    np.testing.assert_allclose(gradient, jax.grad(problem.loss)(there), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(chance, problem.look(there)[-1], rtol=1e-9)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
