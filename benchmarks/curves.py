@@ -23,7 +23,7 @@ from benchmarks.curve_pictures import draw_overview, draw_table
 from benchmarks.curve_records import Plan, compare, grid, of_table, sentences
 from benchmarks.programs import Programs
 from benchmarks.records import describe, save_json, wide_console
-from benchmarks.splits import Model, Splits, Task
+from benchmarks.splits import Model, Splits, Task, columns
 from benchmarks.timing import environment
 from jaxgen.pytree import pytree
 
@@ -41,7 +41,7 @@ SIZES = 10
 # Splits of each point that a loop of scikit-learn and NumPy goes through too; by two its time was anything from 540 to
 # 1,300 s.
 LOOPED = 20
-# Rows of small samples, which are padded to one size whatever their table, and of the pieces in which others are
+# Rows of small samples, at most, which are padded to the size of the largest; and of the pieces in which samples are
 # summarised by generative models.
 _SMALL = 128
 # The curves of a plan.
@@ -88,20 +88,21 @@ def sample_sizes(table: Table, most: int) -> list[int]:
 
 
 def paddings(samples: list[list[int]]) -> list[int]:
-    """What the samples of all tables are padded to, so that they share programs.
+    """What samples are padded to, so that a few programs serve them.
 
     Small ones are padded to one size, and others to every second of their table. A table does without a size of its own
     where another's is less than twice as large. A program for less than 256 rows would take longer to compile than it
     saves.
 
     Args:
-        samples: the sizes of each table's, in ascending order.
+        samples: the sizes of each table, in ascending order, of tables whose columns and classes are alike.
     """
+    small = [m for sizes in samples for m in sizes if m <= _SMALL]
     kept: list[int] = []
     for size in sorted({m for sizes in samples for m in sizes[::-2]}, reverse=True):
         if size > _SMALL and (not kept or kept[-1] >= 2 * size >= 4 * _SMALL):
             kept.append(size)
-    return [_SMALL, *reversed(kept)]
+    return [max(small), *reversed(kept)]
 
 
 def run(out: Path, tables: list[Table], *, splits: int, l2: float, pair: bool = False) -> None:
@@ -158,9 +159,10 @@ def _plans(tables: list[Table], splits: int, l2: float, *, pair: bool) -> list[P
     """What is fitted on each table, with samples padded to sizes that they share."""
     drawn = [Splits.of(len(table.x), splits, SEED) for table in tables]
     sizes = [sample_sizes(table, each.most) for table, each in zip(tables, drawn, strict=True)]
-    steps = paddings(sizes)
+    alike = [(table.num_classes, columns(table)) for table in tables]  # those of one program, but for its rows
     plans = []
-    for table, orders, growing in zip(tables, drawn, sizes, strict=True):
+    for table, orders, growing, shape in zip(tables, drawn, sizes, alike, strict=True):
+        steps = paddings([each for each, other in zip(sizes, alike, strict=True) if other == shape])
         padded = [(m, next(step for step in steps if step >= m)) for m in growing]
         nested = [(m, _SMALL, before) for m, before in zip(growing, [0, *growing], strict=False)]
         generative, *others = models(table, l2)[: 2 if pair else None]

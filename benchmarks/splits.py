@@ -92,8 +92,8 @@ class Task:
         table: of the rows.
         splits: of them.
         m: rows of the sample.
-        padded: rows that it is filled up to; tasks of one size share a program. A generative model takes the rows that
-            its sample has more than the one before, so many at a time.
+        padded: rows that it is filled up to; tasks of one size and as many columns share a program. A generative model
+            takes the rows that its sample has more than the one before, so many at a time.
         before: rows of the sample before.
     """
 
@@ -165,16 +165,20 @@ class Task:
 
     @property
     def _columns(self) -> int:
-        """Features that a sample is padded to, so that tables share programs.
+        return columns(self.table, is_merged=self._merges)
 
-        With the bias a power of two; or, of many parameters, a multiple: there Hessians of fewer save more than another
-        program takes to compile.
-        """
-        least = _FEW if self._merges else max(8, _FEW_PARAMETERS >> (self.table.num_classes - 2).bit_length())
-        size = self.table.x.shape[1] + 1
-        if size > _MANY_COLUMNS and not self._merges:
-            return -(-size // _MULTIPLE) * _MULTIPLE - 1
-        return _padded(size, least) - 1
+
+def columns(table: Table, *, is_merged: bool = False) -> int:
+    """Features that samples are padded to, so that tables share programs.
+
+    With the bias a power of two; or, of many parameters, a multiple: there Hessians of fewer save more than another
+    program takes to compile. Samples that are merged are those of generative models.
+    """
+    least = _FEW if is_merged else max(8, _FEW_PARAMETERS >> (table.num_classes - 2).bit_length())
+    size = table.x.shape[1] + 1
+    if size > _MANY_COLUMNS and not is_merged:
+        return -(-size // _MULTIPLE) * _MULTIPLE - 1
+    return _padded(size, least) - 1
 
 
 def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

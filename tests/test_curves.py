@@ -95,12 +95,12 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
 
 
 def test_samples_of_all_tables_share_a_few_paddings():
-    assert curves.paddings([[10, 20, 30]]) == [128]
-    assert curves.paddings([[90, 150, 200]]) == [128, 200]
-    assert curves.paddings([[100, 170, 300, 520, 900]]) == [128, 300, 900]
-    assert curves.paddings([[20, 60, 190, 300], [100, 170, 300, 520, 900], [40, 180, 800]]) == [128, 300, 900]
-    assert curves.paddings([[100, 170, 300, 520, 900], [600, 1_700, 5_000]]) == [128, 300, 900, 5_000]
-    assert curves.paddings([[90, 120, 150], [100, 170, 300, 520, 900]]) == [128, 300, 900]  # 150 rows among 300
+    assert curves.paddings([[10, 20, 30]]) == [30]
+    assert curves.paddings([[90, 150, 200]]) == [90, 200]
+    assert curves.paddings([[100, 170, 300, 520, 900]]) == [100, 300, 900]
+    assert curves.paddings([[20, 60, 190, 300], [100, 170, 300, 520, 900], [40, 180, 800]]) == [100, 300, 900]
+    assert curves.paddings([[100, 170, 300, 520, 900], [600, 1_700, 5_000], [128]]) == [128, 300, 900, 5_000]
+    assert curves.paddings([[90, 120, 150], [100, 170, 300, 520, 900]]) == [120, 300, 900]  # 150 rows among 300
 
 
 def test_splits_are_nested_samples_and_never_test_what_they_train_on():
