@@ -780,7 +780,7 @@ def test_one_class_may_have_responsibilities():
     ],
     ids=["multinomial", "Bernoulli", "Poisson", "mixed", "QDA"],
 )
-@pytest.mark.parametrize("num_classes", [1, 2])
+@pytest.mark.parametrize("num_classes", [1, pytest.param(2, marks=pytest.mark.thorough)])
 def test_a_stack_of_statistics_is_for_vmap_alone(estimator, num_classes):
     x = np.random.default_rng(0).poisson(2.0, (12, 2)).astype(np.float64)
     y = np.arange(12) % num_classes

@@ -7,6 +7,8 @@ import pytest
 
 from jaxgen import lbfgs
 
+turn = jax.jit(lbfgs._turn)
+
 
 def two_loops(pairs, gradient):
     """−H g (Nocedal & Wright 2006, algorithm 7.4)."""
@@ -30,8 +32,8 @@ def quadratic(p=30, seed=0):
 
 def begin(gradient):
     m, p = lbfgs._MEMORY, len(gradient)
-    memory = lbfgs._Memory(jnp.zeros((2 * m + 1, p)), jnp.zeros((m, m)))
-    return lbfgs._turn(memory, jnp.int32(-1), jnp.zeros(p), jnp.asarray(gradient))
+    memory = lbfgs._Memory(np.zeros((2 * m + 1, p)), np.zeros((m, m)))
+    return turn(memory, np.int32(-1), np.zeros(p), gradient)
 
 
 def test_directions_are_those_of_the_two_loop_recursion():
@@ -45,7 +47,7 @@ def test_directions_are_those_of_the_two_loop_recursion():
         move = np.asarray(direction) * rng.uniform(0.2, 1.0)
         after = hessian @ (point + move) - linear
         pairs = [*pairs, (move, after - gradient)][-lbfgs._MEMORY :]
-        memory, direction, slope, norm = lbfgs._turn(memory, jnp.int32(step), jnp.asarray(move), jnp.asarray(after))
+        memory, direction, slope, norm = turn(memory, np.int32(step), move, after)
         point, gradient = point + move, after
         expected = two_loops(pairs, gradient)
         np.testing.assert_allclose(direction, expected, rtol=1e-6, atol=1e-8 * np.linalg.norm(expected))
@@ -62,7 +64,7 @@ def test_a_pair_without_curvature_is_none():
         change = hessian @ move * (-1 if step in (2, 5) else 1)
         gradient = gradient + change
         pairs += [] if step in (2, 5) else [(move, change)]
-        memory, direction, *_ = lbfgs._turn(memory, jnp.int32(step), jnp.asarray(move), jnp.asarray(gradient))
+        memory, direction, *_ = turn(memory, np.int32(step), move, gradient)
         if step not in (2, 5):  # where H begins with I
             np.testing.assert_allclose(direction, two_loops(pairs, gradient), rtol=1e-7, atol=1e-9)
     assert np.isfinite(direction).all()

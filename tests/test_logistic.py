@@ -3,6 +3,7 @@
 import dataclasses
 import warnings
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -74,7 +75,7 @@ def test_gradient_of_the_stated_objective_is_zero_at_the_optimum(classes, l2):
     if classes == 2:  # the penalty is on the difference; the symmetric form is the one returned
         np.testing.assert_allclose(c.weights[:, 0], -c.weights[:, 1], atol=1e-7)
         np.testing.assert_allclose(c.bias[0], -c.bias[1], atol=1e-7)
-    for leaf in jax.tree.leaves(jax.grad(objective)(c)):
+    for leaf in jax.tree.leaves(jax.jit(jax.grad(objective))(c)):
         np.testing.assert_allclose(leaf, 0.0, atol=1e-5)
 
 
@@ -253,25 +254,33 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     fraction, decay = jnp.asarray(fraction), jnp.asarray(0.1)
     problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
     table, step = rng.normal(size=(2, *problem.decay.shape))
-    line = lambda t: problem.loss(jnp.asarray(table + t * step))  # noqa: E731
-    along = problem.along(table, step)
-    value, slope, bend = along.at(jnp.asarray(0.3))
-    by_autodiff = jax.value_and_grad(problem.loss)(table)
-    *looked, chance = problem.look(table)
-    for ours, theirs in zip(looked, by_autodiff, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
-    hessian = jax.hessian(problem.loss)(table).reshape(table.size, table.size)
-    for weighted in (False, True):
-        ours = problem.curvature(weighted=weighted, tuning=platform.CPU)(chance)
-        lower = (np.tril(each) for each in (ours, hessian))  # of two classes it is made alone
-        np.testing.assert_allclose(*lower, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(value, line(0.3), rtol=1e-12)
-    np.testing.assert_allclose(slope, jax.grad(line)(0.3), rtol=1e-9)
-    np.testing.assert_allclose(bend, jax.grad(jax.grad(line))(0.3), rtol=1e-9)
-    there, gradient, chance = along.end(jnp.asarray(0.3))
-    np.testing.assert_allclose(there, table + 0.3 * step, rtol=1e-12)
-    np.testing.assert_allclose(gradient, jax.grad(problem.loss)(there), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(chance, problem.look(there)[-1], rtol=1e-9)
+
+    @jax.jit
+    def ours(table, step):
+        *looked, chance = problem.look(table)
+        curvatures = [problem.curvature(weighted=weighted, tuning=platform.CPU)(chance) for weighted in (False, True)]
+        line = problem.along(table, step)
+        _, gradient, chance_there = line.end(0.3)
+        there = problem.curvature(weighted=False, tuning=platform.CPU)(chance_there)
+        return looked, curvatures, line.at(0.3), gradient, there
+
+    @jax.jit
+    def by_autodiff(table, step):
+        line = lambda t: problem.loss(table + t * step)  # noqa: E731
+        slope = jax.grad(line)
+        hessian = lambda table: jax.hessian(problem.loss)(table).reshape(table.size, table.size)  # noqa: E731
+        of_line = line(0.3), slope(0.3), jax.grad(slope)(0.3)
+        there = table + 0.3 * step
+        curvature = hessian(table)
+        looked = list(jax.value_and_grad(problem.loss)(table))
+        return looked, [curvature, curvature], of_line, jax.grad(problem.loss)(there), hessian(there)
+
+    # Of two classes the second derivatives are made below the diagonal alone.
+    results = (
+        jax.tree.map(lambda a: np.tril(a) if a.shape == 2 * (table.size,) else a, f(table, step))
+        for f in (ours, by_autodiff)
+    )
+    chex.assert_trees_all_close(*results, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("classes", [2, 4])
