@@ -94,7 +94,7 @@ def test_a_program_that_failed_is_compiled_at_the_next_try(monkeypatch):
     assert timed.outcome.wrong.shape == (7, task.splits.held_out)
 
 
-def test_samples_of_all_tables_share_a_few_paddings():
+def test_samples_of_tables_that_are_alike_share_a_few_paddings():
     assert curves.paddings([[10, 20, 30]]) == [30]
     assert curves.paddings([[90, 150, 200]]) == [90, 200]
     assert curves.paddings([[100, 170, 300, 520, 900]]) == [100, 300, 900]

@@ -260,25 +260,27 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
         *looked, chance = problem.look(table)
         curvatures = [problem.curvature(weighted=weighted, tuning=platform.CPU)(chance) for weighted in (False, True)]
         line = problem.along(table, step)
-        _, gradient, chance_there = line.end(0.3)
-        there = problem.curvature(weighted=False, tuning=platform.CPU)(chance_there)
-        return looked, curvatures, line.at(0.3), gradient, there
+        *there, chance = line.end(0.3)
+        there.append(problem.curvature(weighted=False, tuning=platform.CPU)(chance))
+        return line.at(0.3), (looked, curvatures, there)
 
     @jax.jit
     def by_autodiff(table, step):
-        line = lambda t: problem.loss(table + t * step)  # noqa: E731
-        slope = jax.grad(line)
-        hessian = lambda table: jax.hessian(problem.loss)(table).reshape(table.size, table.size)  # noqa: E731
-        of_line = line(0.3), slope(0.3), jax.grad(slope)(0.3)
-        there = table + 0.3 * step
-        curvature = hessian(table)
-        looked = list(jax.value_and_grad(problem.loss)(table))
-        return looked, [curvature, curvature], of_line, jax.grad(problem.loss)(there), hessian(there)
+        loss, gradient = problem.loss, jax.grad(problem.loss)
+        line = lambda t: loss(table + t * step)  # noqa: E731
+        hessian = lambda table: jax.hessian(loss)(table).reshape(table.size, table.size)  # noqa: E731
+        of_line = line(0.3), jax.grad(line)(0.3), jax.grad(jax.grad(line))(0.3)
+        there, curvature = table + 0.3 * step, hessian(table)
+        looked = [loss(table), gradient(table)]
+        return of_line, (looked, [curvature, curvature], [there, gradient(there), hessian(there)])
 
+    (of_line, tables), (line_by_autodiff, tables_by_autodiff) = ours(table, step), by_autodiff(table, step)
+    for found, expected, rtol in zip(of_line, line_by_autodiff, (1e-12, 1e-9, 1e-9), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=rtol)
     # Of two classes the second derivatives are made below the diagonal alone.
     results = (
-        jax.tree.map(lambda a: np.tril(a) if a.shape == 2 * (table.size,) else a, f(table, step))
-        for f in (ours, by_autodiff)
+        jax.tree.map(lambda a: np.tril(a) if a.shape == 2 * (table.size,) else a, each)
+        for each in (tables, tables_by_autodiff)
     )
     chex.assert_trees_all_close(*results, rtol=1e-9, atol=1e-12)
 
