@@ -18,6 +18,7 @@ from jax import lax
 from jax.tree_util import Partial
 
 from jaxgen import arguments, culprits, domains, first_order, host_arrays, inputs, newton, optimum, platform
+from jaxgen.curvature import Line, curvature
 from jaxgen.frame import Frame
 from jaxgen.linear import LinearClassifier, check_start
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
@@ -224,8 +225,8 @@ def _train_program(
     small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     max_steps = int(estimator.max_steps)
     if estimator.optimizer is None and small:
-        hessian = held.curvature(weighted=weighted, tuning=tuning)
-        found = newton.minimise(held.look, hessian, held.along, begin, *ending, max_steps)
+        hessian, along = curvature(held, weighted=weighted, tuning=tuning), partial(Line.of, held)
+        found = newton.minimise(held.look, hessian, along, begin, *ending, max_steps)
     else:
         evaluate = held.evaluate if tuning is None else partial(held.evaluate_in_blocks, tuning=tuning)
         found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from functools import partial
 
 import chex
 import jax
@@ -15,6 +16,7 @@ from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
 from jaxgen import logistic, platform, separation
+from jaxgen.curvature import Line, curvature
 from jaxgen.frame import Frame
 
 
@@ -258,10 +260,11 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     @jax.jit
     def ours(table, step):
         *looked, chance = problem.look(table)
-        curvatures = [problem.curvature(weighted=weighted, tuning=platform.CPU)(chance) for weighted in (False, True)]
-        line = problem.along(table, step)
+        hessian = partial(curvature, problem, tuning=platform.CPU)
+        curvatures = [hessian(weighted=weighted)(chance) for weighted in (False, True)]
+        line = Line.of(problem, table, step)
         *there, chance = line.end(0.3)
-        there.append(problem.curvature(weighted=False, tuning=platform.CPU)(chance))
+        there.append(hessian(weighted=False)(chance))
         return line.at(0.3), (looked, curvatures, there)
 
     @jax.jit
@@ -270,9 +273,9 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
         line = lambda t: loss(table + t * step)  # noqa: E731
         hessian = lambda table: jax.hessian(loss)(table).reshape(table.size, table.size)  # noqa: E731
         of_line = line(0.3), jax.grad(line)(0.3), jax.grad(jax.grad(line))(0.3)
-        there, curvature = table + 0.3 * step, hessian(table)
+        there, here = table + 0.3 * step, hessian(table)
         looked = [loss(table), gradient(table)]
-        return of_line, (looked, [curvature, curvature], [there, gradient(there), hessian(there)])
+        return of_line, (looked, [here, here], [there, gradient(there), hessian(there)])
 
     (of_line, tables), (line_by_autodiff, tables_by_autodiff) = ours(table, step), by_autodiff(table, step)
     for found, expected, rtol in zip(of_line, line_by_autodiff, (1e-12, 1e-9, 1e-9), strict=True):
