@@ -52,6 +52,7 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
             color=style["color"],
             alpha=0.6,
             linewidth=0,
+            clip_on=False,  # the largest lie at the edge
         )
     least = 1 / max(2, 1 + round(1 / max(_least(record, "confidence"), 1e-9)))
     trust.set_xlim(least, 1.01)
