@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -88,7 +88,7 @@ class Task:
     """A model, fitted on a sample of m rows of every split.
 
     Attributes:
-        model: which.
+        model: which; one that is not generative has no penalty but the squared length of its weights.
         table: of the rows.
         splits: of them.
         m: rows of the sample.
@@ -128,8 +128,7 @@ class Task:
         """What is known of splits before the first sample: statistics of no rows, or zero weights to start from."""
         k, d = self.table.num_classes, self._columns
         if self._merges:
-            of_none = partial(self.model.estimator.statistics, num_classes=k, sample_weight=np.zeros(1, np.float32))
-            known = jax.eval_shape(of_none, np.zeros((1, d), self.table.x.dtype), np.zeros(1, np.int32))
+            known = _statistics(self.model.estimator, k, d, self._table.x.dtype)
         else:
             known = jg.LinearClassifier(jnp.zeros((d, k), np.float32), jnp.zeros(k, np.float32))
         return jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape), leaf.dtype), known)
@@ -139,15 +138,15 @@ class Task:
         first = self.splits.held_out
         rows = self.splits.orders[part, first + piece.start : first + piece.stop]
         rows, weight = _pad(rows, self.padded)
-        is_real = np.arange(self._columns) < self.table.x.shape[1]
-        sample = np.take(self.table.widened(self._columns), rows, axis=0)  # in a third of the time of x[rows]
+        is_real = np.arange(self._columns) < self._table.x.shape[1]
+        sample = np.take(self._table.widened(self._columns), rows, axis=0)  # in a third of the time of x[rows]
         arguments = self.model.estimator, known, sample, self.table.y[rows], weight, is_real
         return Call(split_programs.fit, arguments, self.table.num_classes)
 
     def score(self, chunk: np.ndarray, classifiers: jg.LinearClassifier) -> Call:
         """How the held-out rows of a chunk get their scores: one product of the table with all classifiers."""
         rows, _ = self._tested(chunk)
-        return Call(split_programs.score, (classifiers, self.table.x, rows), self.table.num_classes)
+        return Call(split_programs.score, (classifiers, self._table.x, rows), self.table.num_classes)
 
     def judge(self, chunk: np.ndarray, scores: Any) -> Call:
         """How the scores of a chunk are judged."""
@@ -164,21 +163,32 @@ class Task:
         return isinstance(self.model.estimator, GenerativeEstimator)
 
     @property
+    def _table(self) -> Table:
+        """What the model is given of the table: those that are not generative do not feel a turn."""
+        return self.table if self._merges else self.table.turned
+
+    @property
     def _columns(self) -> int:
-        return columns(self.table, is_merged=self._merges)
+        return _padded(self.table.x.shape[1] + 1, _FEW) - 1 if self._merges else columns(self.table)
 
 
-def columns(table: Table, *, is_merged: bool = False) -> int:
-    """Features that samples are padded to, so that tables share programs.
+def columns(table: Table) -> int:
+    """Features that samples of discriminative models are padded to, so that tables share programs.
 
-    With the bias a power of two; or, of many parameters, a multiple: there Hessians of fewer save more than another
-    program takes to compile. Samples that are merged are those of generative models.
+    With the bias a power of two, as those of generative models; or, of many parameters, a multiple: there Hessians of
+    fewer save more than another program takes to compile.
     """
-    least = _FEW if is_merged else max(8, _FEW_PARAMETERS >> (table.num_classes - 2).bit_length())
-    size = table.x.shape[1] + 1
-    if size > _MANY_COLUMNS and not is_merged:
+    size = table.turned.x.shape[1] + 1
+    if size > _MANY_COLUMNS:
         return -(-size // _MULTIPLE) * _MULTIPLE - 1
-    return _padded(size, least) - 1
+    return _padded(size, max(8, _FEW_PARAMETERS >> (table.num_classes - 2).bit_length())) - 1
+
+
+@cache
+def _statistics(estimator: GenerativeEstimator, num_classes: int, columns: int, dtype: np.dtype) -> Any:
+    """Their shapes, which take as long to find out as some fits."""
+    of_none = partial(estimator.statistics, num_classes=num_classes, sample_weight=np.zeros(1, np.float32))
+    return jax.eval_shape(of_none, np.zeros((1, columns), dtype), np.zeros(1, np.int32))
 
 
 def _pad(rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:

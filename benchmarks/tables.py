@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +35,7 @@ MOST_CATEGORIES = 20  # of a column; rarer ones share one
 MOST_CLASSES = 50  # beyond, a target is a number or a name rather than a class
 FEWEST_ROWS = 20  # of fewer, no test says anything
 MOST_NAMED = 5  # columns, or classes, in a sentence
+THINNEST = 1e-6  # extent of the rows, of their largest, that float32 tells from its rounding
 
 
 @dataclass(frozen=True)
@@ -56,13 +58,28 @@ class Table:
     classes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
-    _widened: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    _widened: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, init=False, repr=False, compare=False)
 
     def widened(self, columns: int) -> np.ndarray:
         """x with columns of zeros behind its own, (n, columns), kept for the next call."""
         if columns not in self._widened:
             self._widened[columns] = np.pad(self.x, [(0, 0), (0, columns - self.x.shape[1])])
         return self._widened[columns]
+
+    @cached_property
+    def turned(self) -> Table:
+        """The same rows by coordinates in the plane that they lie in, where it has fewer dimensions than features.
+
+        The indicators of one question add up to one, for example. A linear model whose penalty is the squared length of
+        its weights is the same there: weights across the plane would cost something and change no score, and a turn
+        changes no length.
+        """
+        centred = self.x - self.x.mean(axis=0, dtype=np.float64)
+        _, extents, axes = np.linalg.svd(centred, full_matrices=False)
+        dimensions = np.sum(extents > THINNEST * extents[0])
+        if dimensions == self.x.shape[1]:
+            return self
+        return dataclasses.replace(self, x=(centred @ axes[:dimensions].T).astype(self.x.dtype))
 
     @property
     def num_classes(self) -> int:

@@ -2,12 +2,13 @@
 
 import json
 import sys
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import BernoulliNB
 
 import jaxgen as jg
@@ -29,7 +30,9 @@ def small(monkeypatch):
 def table(kind, n=90, classes=2):
     y = np.arange(n) % classes
     x = RNG.normal(size=(n, 5)) + 0.8 * y[:, None]
-    return tables.Table("drawn", kind, (x if kind == "continuous" else x > 0.5).astype(np.float32), y.astype(np.int32))
+    if kind == "discrete":  # by three columns the indicators of yes and of no, by two those of yes
+        x = np.c_[x > 0.5, x[:, :3] <= 0.5]
+    return tables.Table("drawn", kind, x.astype(np.float32), y.astype(np.int32))
 
 
 def shared_diagonal(x, y, test):
@@ -52,6 +55,11 @@ def logistic(x, y, test):
     return LogisticRegression(C=10, tol=1e-8, max_iter=10_000).fit(x, y).predict(test)
 
 
+def least_squares(x, y, test):
+    classes, indicators = np.unique(y, return_inverse=True)
+    return classes[np.argmax(Ridge(alpha=0.1).fit(x, np.eye(len(classes))[indicators]).predict(test), axis=1)]
+
+
 @pytest.mark.parametrize(("kind", "classes"), [("continuous", 3), ("discrete", 2)])
 def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     data = table(kind, classes=classes)
@@ -60,14 +68,18 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
         generative, oracle = Model("diagonal LDA", jg.GDA("diagonal", shared=True)), shared_diagonal
     else:
         generative, oracle = Model("Bernoulli NB", jg.BernoulliNB()), bernoulli
-    discriminative = Model("logistic regression", jg.LogisticRegression(l2=0.1))
+    models = {
+        generative: oracle,
+        Model("logistic regression", jg.LogisticRegression(l2=0.1)): logistic,
+        Model("least squares", curves.LeastSquares(0.1)): least_squares,
+    }
+    assert data.turned.x.shape[1] == 5  # of the plane that eight indicators lie in
     sizes = (8, 0), (splits.most, 8)  # and the sample before
-    tasks = [Task(model, data, splits, m, 128, before) for model in (generative, discriminative) for m, before in sizes]
-    done = Programs().run([tasks[:2], tasks[2:]])
+    fitted = [[Task(model, data, splits, m, 128, before) for m, before in sizes] for model in models]
+    done = Programs().run(fitted)
     assert 0 < done.compile_seconds < 2 * done.seconds
-    for task, timed in zip(tasks, [*done.tasks[0], *done.tasks[1]], strict=True):
-        outcome = timed.outcome
-        predict = oracle if task.model is generative else logistic
+    for task, timed in zip(chain(*fitted), chain(*done.tasks), strict=True):
+        outcome, predict = timed.outcome, models[task.model]
         for i, order in enumerate(splits.orders):
             test, sample = np.split(order, [splits.held_out])
             sample = sample[: task.m]
