@@ -12,6 +12,7 @@ from jax import lax
 from jaxgen import platform
 from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.numerics import matmul, shortcut
+from jaxgen.softmax import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +24,8 @@ if TYPE_CHECKING:
     from jaxgen.softmax import Problem
 
 
-def curvature(
-    problem: Problem, *, weighted: bool, tuning: Tuning | None
-) -> Callable[[Float[Array, "n *classes"]], Float[Array, "pm pm"]]:
-    """Second derivatives of the loss, as a function of probabilities; those of two classes below the diagonal alone.
+def curvature(problem: Problem, *, weighted: bool, tuning: Tuning | None) -> Callable[[Rows], Float[Array, "pm pm"]]:
+    """Second derivatives of the loss, as a function of the rows at a table; of two classes below the diagonal alone.
 
     Args:
         problem: whose loss it is.
@@ -54,8 +53,8 @@ def curvature(
 
         return platform.run(lower, weight, tuning=tuning)
 
-    def hessian(chance: Float[Array, "n *classes"]) -> Float[Array, "pm pm"]:
-        size, m = problem.decay.shape
+    def hessian(rows: Rows) -> Float[Array, "pm pm"]:
+        chance, (size, m) = rows.chance, problem.decay.shape
         if problem.is_binary:
             likelihood = squares(mass * problem.variance(chance))
         else:
@@ -98,11 +97,11 @@ class Line(NamedTuple):
     decay: tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]
 
     @classmethod
-    def of(cls, problem: Problem, start: Float[Array, "p m"], direction: Float[Array, "p m"]) -> Line:
-        """The line from a table in a direction."""
+    def of(cls, problem: Problem, start: Float[Array, "p m"], direction: Float[Array, "p m"], rows: Rows) -> Line:
+        """The line from a table, of whose rows that much is known, in a direction."""
         pairs = (start, start), (start, direction), (direction, direction)
         level, tilt, bend = (jnp.sum(problem.decay * a * b) for a, b in pairs)
-        return cls(problem, start, direction, problem.scores(start), problem.rates(direction), (level, tilt, bend))
+        return cls(problem, start, direction, rows.scores, problem.rates(direction), (level, tilt, bend))
 
     def at(self, t: Array) -> tuple[Float[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """The loss at start + t · direction, its slope and its curvature."""
@@ -120,7 +119,8 @@ class Line(NamedTuple):
             jnp.sum(problem.mass * variance) + bend,
         )
 
-    def end(self, t: Array) -> tuple[Float[Array, "p m"], Float[Array, "p m"], Float[Array, "n *classes"]]:
-        """The table start + t · direction, the first derivatives there, and the probabilities."""
-        table, chance = self.start + t * self.direction, self.problem.chance(self.scores + t * self.rates)
-        return table, self.problem.gradient(table, self.problem.slope(chance)), chance
+    def end(self, t: Array) -> tuple[Float[Array, "p m"], Float[Array, "p m"], Rows]:
+        """The table start + t · direction, the first derivatives there, and what is known of the rows."""
+        table, scores = self.start + t * self.direction, self.scores + t * self.rates
+        chance = self.problem.chance(scores)
+        return table, self.problem.gradient(table, self.problem.slope(chance)), Rows(scores, chance)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,8 @@ class Line(Protocol):
         """The loss, its slope and its curvature; cheap, for there are trials of several t."""
         ...
 
-    def end(self, t: Array) -> tuple[Array, Array, Array]:
-        """The point, the gradient there, and what the second derivatives there are made of."""
+    def end(self, t: Array) -> tuple[Array, Array, Any]:
+        """The point, the gradient there, and what the second derivatives there and a line from there are made of."""
         ...
 
 
@@ -43,7 +43,7 @@ class _Iterate(NamedTuple):
         point: the parameters.
         value: the loss there.
         gradient: its gradient.
-        kept: what its second derivatives are made of.
+        kept: what its second derivatives and a line from there are made of.
         norm: of the gradient.
         least: the smallest norm so far.
         idle: how many steps have brought down neither that nor the loss.
@@ -53,7 +53,7 @@ class _Iterate(NamedTuple):
     point: Array
     value: Array
     gradient: Array
-    kept: Array
+    kept: Any
     norm: Array
     least: Array
     idle: Array
@@ -61,9 +61,9 @@ class _Iterate(NamedTuple):
 
 
 def minimise(
-    look: Callable[[Array], tuple[Array, Array, Array]],
-    hessian: Callable[[Array], Array],
-    along: Callable[[Array, Array], Line],
+    look: Callable[[Array], tuple[Array, Array, Any]],
+    hessian: Callable[[Any], Array],
+    along: Callable[[Array, Array, Any], Line],
     start: Array,
     tolerance: Array,
     low_enough: Array,
@@ -75,10 +75,10 @@ def minimise(
     is several Newton steps at once, and there it halves their number.
 
     Args:
-        look: at a table of parameters: the loss, its gradient, shaped like that, and what `hessian` takes.
+        look: at a table of parameters: the loss, its gradient, shaped like that, and what `hessian` and `along` take.
         hessian: the second derivatives, of what was kept of a look: a matrix over the parameters in their order. What
             stands above its diagonal is not read.
-        along: a table and a direction, from there.
+        along: a table, a direction from there, and what was kept of a look at the table.
         start: a table of parameters.
         tolerance: of the norm of the gradient.
         low_enough: a loss.
@@ -87,7 +87,7 @@ def minimise(
 
     def advance(s: _Iterate) -> _Iterate:
         direction = _direction(hessian(s.kept), s.gradient)
-        line = along(s.point, direction)
+        line = along(s.point, direction, s.kept)
         length, value = _search(line.at, s.value, jnp.vdot(direction, s.gradient))
         point, gradient, kept = line.end(length)
         norm = jnp.linalg.norm(gradient)

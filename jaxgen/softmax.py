@@ -33,6 +33,18 @@ def as_fractions(labels: Labels) -> tuple[Float[Array, "n classes"], Float[Array
     return fraction, total, jnp.sum(responsibilities, axis=0) > 0
 
 
+class Rows(NamedTuple):
+    """What is known of the rows at a table of parameters.
+
+    Attributes:
+        scores: log odds, or a score of each class.
+        chance: probabilities, of the lighter class or of each.
+    """
+
+    scores: Float[Array, "n *classes"]
+    chance: Float[Array, "n *classes"]
+
+
 class Problem(NamedTuple):
     """The data in the coordinates of the optimiser.
 
@@ -66,14 +78,12 @@ class Problem(NamedTuple):
         """Mean negative log likelihood, penalised."""
         return self.mean_loss(self.scores(table)) + self._penalty(table)
 
-    def look(
-        self, table: Float[Array, "p m"]
-    ) -> tuple[Float[Array, ""], Float[Array, "p m"], Float[Array, "n *classes"]]:
-        """The loss, its first derivatives, and the probabilities that its second ones are made of."""
+    def look(self, table: Float[Array, "p m"]) -> tuple[Float[Array, ""], Float[Array, "p m"], Rows]:
+        """The loss, its first derivatives, and what is known of the rows."""
         scores = self.scores(table)
         chance = self.chance(scores)
         value = self.mean_loss(scores) + self._penalty(table)
-        return value, self.gradient(table, self.slope(chance)), chance
+        return value, self.gradient(table, self.slope(chance)), Rows(scores, chance)
 
     def evaluate(self, table: Float[Array, "p m"]) -> tuple[Float[Array, ""], Float[Array, "p m"]]:
         """The loss and its first derivatives."""

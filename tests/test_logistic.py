@@ -259,13 +259,14 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
 
     @jax.jit
     def ours(table, step):
-        *looked, chance = problem.look(table)
+        *looked, rows = problem.look(table)
         hessian = partial(curvature, problem, tuning=platform.CPU)
-        curvatures = [hessian(weighted=weighted)(chance) for weighted in (False, True)]
-        line = Line.of(problem, table, step)
-        *there, chance = line.end(0.3)
-        there.append(hessian(weighted=False)(chance))
-        return line.at(0.3), (looked, curvatures, there)
+        curvatures = [hessian(weighted=weighted)(rows) for weighted in (False, True)]
+        line = Line.of(problem, table, step, rows)
+        *there, rows = line.end(0.3)
+        there.append(hessian(weighted=False)(rows))
+        onward = Line.of(problem, there[0], -step, rows).at(0.3)[0]  # back to where it began
+        return line.at(0.3), (looked, curvatures, there, onward)
 
     @jax.jit
     def by_autodiff(table, step):
@@ -275,7 +276,7 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
         of_line = line(0.3), jax.grad(line)(0.3), jax.grad(jax.grad(line))(0.3)
         there, here = table + 0.3 * step, hessian(table)
         looked = [loss(table), gradient(table)]
-        return of_line, (looked, [here, here], [there, gradient(there), hessian(there)])
+        return of_line, (looked, [here, here], [there, gradient(there), hessian(there)], loss(table))
 
     (of_line, tables), (line_by_autodiff, tables_by_autodiff) = ours(table, step), by_autodiff(table, step)
     for found, expected, rtol in zip(of_line, line_by_autodiff, (1e-12, 1e-9, 1e-9), strict=True):
