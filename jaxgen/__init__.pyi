@@ -32,7 +32,6 @@ from jaxgen.imputation import impute as impute
 from jaxgen.linear import LinearClassifier as LinearClassifier
 from jaxgen.linear_form import to_linear as to_linear
 from jaxgen.logistic import LogisticRegression as LogisticRegression
-from jaxgen.logistic import Report as Report
 from jaxgen.logistic import train as train
 from jaxgen.minibatches import train_batches as train_batches
 from jaxgen.mixed import Mixed as Mixed
@@ -42,6 +41,7 @@ from jaxgen.multinomial import MultinomialNB as MultinomialNB
 from jaxgen.named_discriminants import LDA as LDA
 from jaxgen.named_discriminants import QDA as QDA
 from jaxgen.named_discriminants import GaussianNB as GaussianNB
+from jaxgen.optimum import Report as Report
 from jaxgen.outliers import mahalanobis as mahalanobis
 from jaxgen.outliers import relative_mahalanobis as relative_mahalanobis
 from jaxgen.poisson import Poisson as Poisson

@@ -1,4 +1,4 @@
-"""What Newton's method asks of the loss of logistic regression: its second derivatives, and lines to search along."""
+"""The second derivatives of the loss of logistic regression, and lines along which Newton's method searches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from jax import lax
 from jaxgen import platform
 from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.numerics import matmul, shortcut
+from jaxgen.preconditioner import some_rows
 from jaxgen.softmax import Rows
 
 if TYPE_CHECKING:
@@ -75,6 +76,21 @@ def curvature(problem: Problem, *, weighted: bool, tuning: Tuning | None) -> Cal
         return likelihood.reshape(size * m, size * m) + jnp.diag(problem.decay.ravel())
 
     return hessian
+
+
+def mean_curvature(problem: Problem, table: Float[Array, "p m"]) -> Float[Array, "p p"]:
+    """About the second derivatives by the parameters of one contrast, their mean over the contrasts; of some rows."""
+    n, p = problem.design.shape
+    some = some_rows(n, p)
+    design, fraction, mass = (leaf[some] for leaf in (problem.design, problem.fraction, problem.mass))
+    problem = problem._replace(design=design, fraction=fraction, mass=n / len(mass) * mass)
+    chance = problem.chance(problem.scores(table))
+    if problem.is_binary:
+        variance = problem.variance(chance)
+    else:  # of orthonormal contrasts they add up to that
+        variance = (1 - jnp.sum(chance**2, axis=1)) / jnp.maximum(jnp.sum(problem.occurs) - 1, 1).astype(table.dtype)
+    likelihood = matmul(((problem.mass * variance)[:, None] * problem.design).T, problem.design)
+    return likelihood + jnp.diag(jnp.min(problem.decay, axis=1))
 
 
 class Line(NamedTuple):

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import optax
     from jax import Array
 
+    from jaxgen.preconditioner import Preconditioner
+
 
 def check_optimizer(name: str, optimizer: Any) -> None:
     """Raise for what is neither an optax gradient transformation nor None."""
@@ -55,6 +57,7 @@ def minimise(
     low_enough: Array,
     max_steps: int,
     evaluate: Callable[[Array], tuple[Array, Array]] | None = None,
+    precondition: Callable[[Array], Preconditioner] | None = None,
 ) -> Optimum:
     """Take the updates of an optax optimiser, or those of L-BFGS for None, until the gradient is small.
 
@@ -66,10 +69,11 @@ def minimise(
         low_enough: a loss below which there is nothing more to find out; −∞ for none.
         max_steps: the last step.
         evaluate: the loss and its gradient at once, where there is a better way than to differentiate.
+        precondition: as for `lbfgs.minimise`; steps of an optax optimiser are of the parameters as they are.
     """
     evaluate = evaluate or jax.value_and_grad(loss)
     if optimizer is None:
-        return lbfgs.minimise(evaluate, start, tolerance, low_enough, max_steps)
+        return lbfgs.minimise(evaluate, start, tolerance, low_enough, max_steps, precondition)
     import optax
 
     def step(carry: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,4 +1,8 @@
-"""L-BFGS for a convex loss: the compact form of its directions, and a line search of one evaluation an iteration."""
+"""L-BFGS for a convex loss: the compact form of its directions, and a line search of one evaluation an iteration.
+
+With a preconditioner it works in coordinates in which the loss is about equally steep in every direction. These become
+others on the way, as the curvature does, and the memory goes along.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen.numerics import matmul
+from jaxgen.numerics import matmul, shortcut
 from jaxgen.optimum import Optimum
+from jaxgen.preconditioner import Preconditioner
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
 _MEMORY = 20
+# Evaluations after which the preconditioner is made anew.
+_RENEWAL = 20
 # A step is accepted where the slope along it has not turned up by more than this share of what it was.
 _MOST_SLOPE = 0.9
 # Steps that bring down neither the loss nor its gradient: what is left is the rounding of this dtype.
@@ -55,6 +62,8 @@ class _Descent(NamedTuple):
         lowest: the smallest loss so far.
         idle: how many steps have brought down neither.
         steps: that were accepted, −1 before the first look.
+        looks: evaluations so far.
+        preconditioner: in whose coordinates the memory is, if there is one.
     """
 
     point: Float[Array, " p"]
@@ -68,6 +77,8 @@ class _Descent(NamedTuple):
     lowest: Float[Array, ""]
     idle: Float[Array, ""]
     steps: Int[Array, ""]
+    looks: Int[Array, ""]
+    preconditioner: Preconditioner | None
 
 
 def minimise(
@@ -76,6 +87,7 @@ def minimise(
     tolerance: Array,
     low_enough: Array,
     max_steps: int,
+    precondition: Callable[[Array], Preconditioner] | None = None,
 ) -> Optimum:
     """Steps along the directions of L-BFGS, each of length 1 or as much shorter as the loss demands.
 
@@ -90,26 +102,32 @@ def minimise(
         tolerance: of the Euclidean norm of the gradient.
         low_enough: a loss below which there is nothing more to find out.
         max_steps: at most.
+        precondition: the preconditioner that suits a table of parameters; the norm remains that of the gradient by
+            these. None is for any array of parameters.
     """
     one = jnp.ones_like(start, shape=())
     rounding = 4 * jnp.finfo(start.dtype).eps
 
     def advance(s: _Descent) -> _Descent:
+        if precondition is not None:
+            s = _renewed(s, precondition, start.shape, unfinished(s))
         trial = s.point + s.length * s.direction
         value, gradient = evaluate(trial.reshape(start.shape))
         gradient = gradient.ravel()
         slope = jnp.vdot(gradient, s.direction)
 
         def accept() -> _Descent:
-            memory, direction, slope, norm = _turn(s.memory, s.steps, trial - s.point, gradient)
+            memory, direction, slope, norm = _turn_of(s, trial - s.point, gradient, start.shape)
             moves = (norm < 0.99 * s.least) | (value < s.lowest - rounding * jnp.abs(s.lowest))
             idle = jnp.where(moves, 0.0, s.idle + 1).astype(one.dtype)
             least, lowest = jnp.minimum(s.least, norm), jnp.minimum(s.lowest, value)
-            return _Descent(trial, value, norm, direction, slope, one, memory, least, lowest, idle, s.steps + 1)
+            ahead = trial, value, norm, direction, slope, one, memory, least, lowest, idle, s.steps + 1
+            return _Descent(*ahead, s.looks + 1, s.preconditioner)
 
         def shorten() -> _Descent:
             secant = s.slope / (s.slope - slope)
-            return s._replace(length=s.length * jnp.where(secant > 0.1, jnp.minimum(secant, 0.5), 0.1))
+            length = s.length * jnp.where(secant > 0.1, jnp.minimum(secant, 0.5), 0.1)
+            return s._replace(length=length, looks=s.looks + 1)
 
         no_higher = value <= s.value + rounding * jnp.abs(s.value)
         good = (slope <= 0) | ((slope <= -_MOST_SLOPE * s.slope) & no_higher)
@@ -122,10 +140,42 @@ def minimise(
     begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros_like, start)
     memory = _Memory(zeros(shape=(2 * _MEMORY + 1, begin.size)), zeros(shape=(_MEMORY, _MEMORY)))
     no_steps = jnp.full_like(one, -1, jnp.int32)
-    nowhere = zeros(shape=begin.shape)
-    first = _Descent(begin, infinite, infinite, nowhere, -one, one, memory, infinite, infinite, 0 * one, no_steps)
+    nowhere, none = zeros(shape=begin.shape), None
+    if precondition is not None:
+        none = Preconditioner(*[zeros(shape=(len(start), len(start)))] * 2)
+    ahead = begin, infinite, infinite, nowhere, -one, one, memory, infinite, infinite, 0 * one, no_steps
+    first = _Descent(*ahead, no_steps + 1, none)
     end = lax.while_loop(unfinished, advance, first)
     return Optimum(end.point.reshape(start.shape), end.norm, end.value, end.steps)
+
+
+def _renewed(
+    s: _Descent, precondition: Callable[[Array], Preconditioner], shape: tuple[int, ...], unfinished: Array
+) -> _Descent:
+    """With a preconditioner that suits the point, every so many evaluations, and the memory in its coordinates."""
+
+    def renew(memory: _Memory, old: Preconditioner) -> tuple[_Memory, Preconditioner]:
+        fresh = precondition(s.point.reshape(shape))
+        tables = memory.vectors.reshape(-1, *shape)
+        steps, gradients = old.step(tables[:_MEMORY]), old.gradient(tables[_MEMORY:])
+        tables = jnp.concatenate([fresh.of_step(steps), fresh.of_gradient(gradients)])
+        return memory._replace(vectors=tables.reshape(memory.vectors.shape)), fresh  # products of the two are the same
+
+    due = unfinished & (lax.rem(s.looks, jnp.full_like(s.looks, _RENEWAL)) == 0)
+    memory, fresh = shortcut(~due, lambda *old: old, renew, s.memory, s.preconditioner)
+    return s._replace(memory=memory, preconditioner=fresh)
+
+
+def _turn_of(
+    s: _Descent, step: Float[Array, " p"], gradient: Float[Array, " p"], shape: tuple[int, ...]
+) -> tuple[_Memory, Float[Array, " p"], Float[Array, ""], Float[Array, ""]]:
+    """As `_turn`, in the coordinates of the preconditioner where there is one."""
+    if s.preconditioner is None:
+        return _turn(s.memory, s.steps, step, gradient)
+    inside = s.preconditioner.of_step(step.reshape(shape)), s.preconditioner.of_gradient(gradient.reshape(shape))
+    memory, direction, slope, _ = _turn(s.memory, s.steps, *(each.ravel() for each in inside))
+    direction = s.preconditioner.step(direction.reshape(shape)).ravel()
+    return memory, direction, slope, jnp.linalg.norm(gradient)
 
 
 def _turn(

@@ -9,7 +9,7 @@ import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +18,12 @@ from jax import lax
 from jax.tree_util import Partial
 
 from jaxgen import arguments, culprits, domains, first_order, host_arrays, inputs, newton, optimum, platform
-from jaxgen.curvature import Line, curvature
+from jaxgen.curvature import Line, curvature, mean_curvature
 from jaxgen.frame import Frame
 from jaxgen.linear import LinearClassifier, check_start
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, shortcut, varying_alike, working_dtype
+from jaxgen.optimum import Report
+from jaxgen.preconditioner import Preconditioner, pays
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.separation import escapes, separating_loss
 from jaxgen.softmax import Problem, as_fractions
@@ -30,7 +32,7 @@ from jaxgen.tracing import is_traced, primal
 if TYPE_CHECKING:
     import optax
     from jax import Array
-    from jaxtyping import Bool, Float, Int, Real
+    from jaxtyping import Float, Int, Real
 
     from jaxgen.arguments import AnyArray
     from jaxgen.labels import Labels
@@ -40,31 +42,7 @@ if TYPE_CHECKING:
 # Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
 # take no more than 128 MiB.
 _MOST_NEWTON, _MOST_NUMBERS = 256, 2**25
-
-
-class Report(NamedTuple):
-    """How a training ended.
-
-    Attributes:
-        converged: whether the gradient is below the tolerance, at a finite optimum.
-        steps: iterations of the optimiser.
-        gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features; not finite where the
-            data are not, under a trace.
-        separable: whether hyperplanes separate the classes, wholly or in part, and nothing holds the weights: with
-            l2 = 0 no finite optimum exists, or none that the dtype can tell from that. Training stops as soon as all
-            rows are separated.
-
-    Example:
-        >>> import numpy as np, jaxgen as jg
-        >>> _, report = jg.train(jg.LogisticRegression(), np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0]))
-        >>> bool(report.converged), bool(report.separable)
-        (True, False)
-    """
-
-    converged: Bool[Array, ""]
-    steps: Int[Array, ""]
-    gradient_norm: Float[Array, ""]
-    separable: Bool[Array, ""]
+Method = Literal["newton", "l-bfgs", "preconditioned", "optax"]
 
 
 @pytree
@@ -81,8 +59,8 @@ class LogisticRegression:
         tolerance: training stops where the norm of the gradient of the mean loss, in standardised features, falls below
             it; None is 1e-5 in float32 and 1e-8 in float64. A class whose share is no larger needs a smaller one.
         max_steps: training stops, unconverged, after this many iterations.
-        optimizer: an optax gradient transformation; None is Newton's method for up to 256 parameters,
-            and L-BFGS for more, both with a line search for convex losses.
+        optimizer: an optax gradient transformation; None is Newton's method for up to 256 parameters, and L-BFGS for
+            more, preconditioned where features are correlated; both with a line search for convex losses.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -142,7 +120,8 @@ def train(
 
     Gradients go through the optimum by the implicit function theorem, not through the iterations; where there is no
     finite optimum they mean nothing. The objective is that of `LogisticRegression`; its minimum is found by Newton's
-    method, or by L-BFGS in compact form (Nocedal & Wright 2006, Numerical Optimization, chapter 3 and section 7.2).
+    method, or by L-BFGS in compact form (Nocedal & Wright 2006, Numerical Optimization, chapter 3 and section 7.2),
+    preconditioned where features are correlated.
 
     Args:
         estimator: such as `jaxgen.LogisticRegression()`.
@@ -185,7 +164,9 @@ def train(
     tuning = platform.tuning_of(estimator, rows, labels, start)
     if not is_traced(rows, labels) and host_arrays.is_distributed(rows, labels):
         tuning = None  # blocks of rows would be gathered by every device
-    classifier, report, total = _train_program(estimator, rows, labels, start, may_escape=may_escape, tuning=tuning)
+    method = _method(estimator, rows, labels.num_classes)
+    how = {"may_escape": may_escape, "tuning": tuning, "method": method}
+    classifier, report, total = _train_program(estimator, rows, labels, start, **how)
     if not is_traced(report):
         if np.asarray(primal(total)) == 0:
             culprits.raise_for_no_weight()
@@ -194,7 +175,16 @@ def train(
     return classifier, report
 
 
-@partial(jax.jit, static_argnames=("may_escape", "tuning"))
+def _method(estimator: LogisticRegression, x: AnyArray, num_classes: int) -> Method:
+    parameters = (x.shape[1] + 1) * max(num_classes - 1, 1)
+    if estimator.optimizer is not None:
+        return "optax"
+    if parameters <= _MOST_NEWTON and parameters * x.shape[0] <= _MOST_NUMBERS:
+        return "newton"
+    return "preconditioned" if pays(x, num_classes) else "l-bfgs"
+
+
+@partial(jax.jit, static_argnames=("may_escape", "tuning", "method"))
 def _train_program(
     estimator: LogisticRegression,
     x: Array,
@@ -203,6 +193,7 @@ def _train_program(
     *,
     may_escape: bool,
     tuning: Tuning | None,
+    method: Method,
 ) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
     dtype, weighted = working_dtype(x.dtype), labels.weight is not None
     labels = labels.prepare(dtype)
@@ -222,14 +213,14 @@ def _train_program(
     low_enough = jnp.where(is_free, separating_loss(problem), -jnp.inf) if may_escape else jnp.array(-jnp.inf, dtype)
     ending = tolerance, low_enough
     held, begin, ending = lax.stop_gradient((problem, begin, ending))
-    small = begin.size <= _MOST_NEWTON and begin.size * x.shape[0] <= _MOST_NUMBERS
     max_steps = int(estimator.max_steps)
-    if estimator.optimizer is None and small:
+    if method == "newton":
         hessian, along = curvature(held, weighted=weighted, tuning=tuning), partial(Line.of, held)
         found = newton.minimise(held.look, hessian, along, begin, *ending, max_steps)
     else:
         evaluate = held.evaluate if tuning is None else partial(held.evaluate_in_blocks, tuning=tuning)
-        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate)
+        at = (lambda table: Preconditioner.of(mean_curvature(held, table))) if method == "preconditioned" else None
+        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate, at)
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:

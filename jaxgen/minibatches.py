@@ -13,8 +13,9 @@ import numpy as np
 from jaxgen import arguments, culprits, domains, first_order, inputs
 from jaxgen.frame import Frame
 from jaxgen.linear import check_start
-from jaxgen.logistic import LogisticRegression, Report
+from jaxgen.logistic import LogisticRegression
 from jaxgen.numerics import nonnegative_or_nan, working_dtype
+from jaxgen.optimum import Report
 from jaxgen.softmax import as_fractions
 from jaxgen.tracing import is_traced
 

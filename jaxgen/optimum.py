@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
+    from jaxtyping import Bool, Float, Int
 
 
 class Optimum(NamedTuple):
@@ -29,6 +30,31 @@ class Optimum(NamedTuple):
     norm: Array
     value: Array
     steps: Array
+
+
+class Report(NamedTuple):
+    """How a training ended.
+
+    Attributes:
+        converged: whether the gradient is below the tolerance, at a finite optimum.
+        steps: iterations of the optimiser.
+        gradient_norm: Euclidean norm of the gradient of the mean loss, in standardised features; not finite where the
+            data are not, under a trace.
+        separable: whether hyperplanes separate the classes, wholly or in part, and nothing holds the weights: with
+            l2 = 0 no finite optimum exists, or none that the dtype can tell from that. Training stops as soon as all
+            rows are separated.
+
+    Example:
+        >>> import numpy as np, jaxgen as jg
+        >>> _, report = jg.train(jg.LogisticRegression(), np.array([[0.0], [1.0], [2.0]]), np.array([0, 1, 0]))
+        >>> bool(report.converged), bool(report.separable)
+        (True, False)
+    """
+
+    converged: Bool[Array, ""]
+    steps: Int[Array, ""]
+    gradient_norm: Float[Array, ""]
+    separable: Bool[Array, ""]
 
 
 def at_optimum(loss: Callable[[Array], Array], point: Array, inverse: Callable[[Array], Array] | None = None) -> Array:

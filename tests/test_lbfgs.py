@@ -6,19 +6,21 @@ import numpy as np
 import pytest
 
 from jaxgen import lbfgs
+from jaxgen.preconditioner import Preconditioner
 
 turn = jax.jit(lbfgs._turn)
 
 
-def two_loops(pairs, gradient):
-    """−H g (Nocedal & Wright 2006, algorithm 7.4)."""
+def two_loops(pairs, gradient, metric=None):
+    """−H g (Nocedal & Wright 2006, algorithm 7.4), where H begins with a multiple of the metric, or of I."""
+    metric = np.eye(len(gradient)) if metric is None else metric
     q, turned = gradient.copy(), []
     for s, y in reversed(pairs):
         alpha = s @ q / (s @ y)
         q -= alpha * y
         turned.append(alpha)
     s, y = pairs[-1]
-    r = s @ y / (y @ y) * q
+    r = s @ y / (y @ metric @ y) * metric @ q
     for (s, y), alpha in zip(pairs, reversed(turned), strict=True):
         r += s * (alpha - y @ r / (s @ y))
     return -r
@@ -88,3 +90,59 @@ def test_it_ends_at_the_minimum(shape):
     few = lbfgs.minimise(evaluate, jnp.zeros(shape), jnp.asarray(1e-9), jnp.asarray(-jnp.inf), 3)
     assert few.steps == 3
     assert few.norm > 1e-9
+
+
+def positive(p, seed):
+    a = np.random.default_rng(seed).normal(size=(p, p))
+    return a @ a.T + p * np.eye(p)
+
+
+def test_a_preconditioner_may_change_on_the_way():
+    """The memory goes along: directions are those of all pairs, from the newer metric."""
+    p, m = 10, 3
+    hessian, linear = quadratic(p * m)
+    first, second = (Preconditioner.of(jnp.asarray(positive(p, seed))) for seed in (1, 2))
+    metrics = [np.kron(np.linalg.inv(positive(p, seed)), np.eye(m)) for seed in (1, 2)]
+    memory = lbfgs._Memory(jnp.zeros((2 * lbfgs._MEMORY + 1, p * m)), jnp.zeros((lbfgs._MEMORY, lbfgs._MEMORY)))
+    number, point = jnp.zeros(()), np.zeros(p * m)
+    nowhere = jnp.zeros(p * m)
+    s = lbfgs._Descent(nowhere, *[number] * 2, nowhere, *[number] * 2, memory, *[number] * 3, -1, 0, first)
+    rng, pairs, gradient = np.random.default_rng(3), [], -linear
+    memory, *_ = lbfgs._turn_of(s, nowhere, jnp.asarray(gradient), (p, m))
+    for step in range(6):
+        move = rng.normal(size=p * m)
+        after = hessian @ (point + move) - linear
+        pairs.append((move, after - gradient))
+        point, gradient = point + move, after
+        s = s._replace(memory=memory, steps=jnp.asarray(step), looks=jnp.asarray(lbfgs._RENEWAL if step == 3 else 1))
+        s = lbfgs._renewed(s, lambda table: second, (p, m), jnp.asarray(True))
+        metric = metrics[step >= 3]
+        memory, direction, slope, norm = lbfgs._turn_of(s, jnp.asarray(move), jnp.asarray(gradient), (p, m))
+        expected = two_loops(pairs, gradient, metric)
+        # A preconditioner adds a ten-thousandth to the diagonal.
+        np.testing.assert_allclose(direction, expected, rtol=1e-3, atol=1e-3 * np.linalg.norm(expected))
+        np.testing.assert_allclose(slope, np.asarray(direction) @ gradient, rtol=1e-9)
+        np.testing.assert_allclose(norm, np.linalg.norm(gradient), rtol=1e-12)
+
+
+def test_with_the_curvature_itself_a_few_steps_are_enough():
+    p, m = 10, 3
+    hessian, linear = quadratic(p)
+    linear = np.outer(linear, np.arange(1, m + 1))
+
+    def loss(table):
+        return 0.5 * jnp.sum(table * (jnp.asarray(hessian) @ table)) - jnp.sum(jnp.asarray(linear) * table)
+
+    ends = jnp.asarray(1e-6), jnp.asarray(-jnp.inf), 500
+    evaluate, expected = jax.value_and_grad(loss), np.linalg.solve(hessian, linear)
+    plain = lbfgs.minimise(evaluate, jnp.zeros((p, m)), *ends)
+    for curvature, most in ((hessian, 5), (positive(p, 1), 500)):  # any other is right as well
+
+        def precondition(table, curvature=curvature):
+            return Preconditioner.of(jnp.asarray(curvature) * (1 + jnp.sum(table**2)))
+
+        found = lbfgs.minimise(evaluate, jnp.zeros((p, m)), *ends, precondition)
+        assert found.norm <= 1e-6
+        assert found.steps <= most
+        np.testing.assert_allclose(found.point, expected, atol=1e-6)
+    assert plain.steps > 10

@@ -16,8 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 import jaxgen as jg
 from jaxgen import logistic, platform, separation
-from jaxgen.curvature import Line, curvature
+from jaxgen.curvature import Line, curvature, mean_curvature
 from jaxgen.frame import Frame
+from jaxgen.preconditioner import pays
 
 
 def overlapping(n=60, d=3, classes=3, seed=0):
@@ -287,6 +288,59 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
         for each in (tables, tables_by_autodiff)
     )
     chex.assert_trees_all_close(*results, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("seen", [(0, 1), (0, 1, 2), (0, 3)])  # of four classes two have no data
+def test_the_mean_curvature_is_that_of_all_contrasts(seen):
+    rng, k = np.random.default_rng(7), 1 + max(seen)
+    x, fraction = jnp.asarray(rng.normal(size=(40, 3))), np.zeros((40, k))
+    fraction[:, seen] = rng.dirichlet(np.ones(len(seen)), size=40) / 40
+    fraction, decay = jnp.asarray(fraction), jnp.asarray(0.1)
+    problem = Frame.of(x, fraction, jnp.any(fraction > 0, axis=0), decay).problem(x, fraction, decay)
+    table = jnp.asarray(rng.normal(size=problem.decay.shape))
+    hessian = np.asarray(jax.jit(jax.hessian(problem.loss))(table))
+    blocks = [hessian[:, a, :, a] for a in np.flatnonzero(np.any(np.asarray(problem.contrast) != 0, axis=1))]
+    np.testing.assert_allclose(mean_curvature(problem, table), np.mean(blocks, axis=0), rtol=1e-9, atol=1e-12)
+    many = problem._replace(**{name: jnp.tile(getattr(problem, name), (20, 1)) for name in ("design", "fraction")})
+    many = many._replace(mass=jnp.tile(problem.mass, 20))  # of which some are looked at
+    found = mean_curvature(many, table) - np.diag(np.min(problem.decay, axis=1))
+    likelihood = np.mean(blocks, axis=0) - np.diag(np.min(problem.decay, axis=1))
+    np.testing.assert_allclose(found / 20, likelihood, atol=0.2 * np.max(likelihood))
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_correlated_features_take_few_steps(traced):
+    """Also where each of a stack is fitted; without a preconditioner they are 350 and more."""
+    digits = load_digits()
+    x, y = digits.data.astype(np.float32).reshape(3, 599, 64), digits.target.reshape(3, 599)
+    estimator = jg.LogisticRegression(l2=1.0)
+    if traced:
+        fits, reports = jax.jit(jax.vmap(lambda x, y: jg.train(estimator, x, y, num_classes=10)))(x, y)
+    for i in range(3 if traced else 1):
+        c, report = (
+            jax.tree.map(lambda leaf, i=i: leaf[i], (fits, reports)) if traced else jg.train(estimator, x[i], y[i])
+        )
+        assert report.converged
+        assert report.steps < 120
+        exact = LogisticRegression(tol=1e-6, solver="newton-cholesky").fit(x[i].astype(float), y[i])
+        np.testing.assert_allclose(np.exp(jg.log_posterior(c, x[i])), exact.predict_proba(x[i]), atol=5e-3)
+
+
+def test_when_a_preconditioner_pays():
+    rng, found = np.random.default_rng(0), []
+    x = rng.normal(size=(5_000, 80)).astype(np.float32)
+    assert not pays(x, 3)
+    assert not pays(x[:, :1], 3)
+    assert not pays(np.c_[x, np.full(len(x), 7.0)], 3)  # a constant has no correlation
+    together = x + rng.normal(size=(5_000, 1)).astype(np.float32)
+    assert pays(together, 3)
+    assert pays(jnp.asarray(together), 3)
+    together[7] = np.nan  # of a row that may be absent
+    assert pays(together, 3)
+    assert not pays(together[:20], 3)  # more columns than their matrix is worth
+    assert not pays(np.zeros((5_000, 1_025), np.float32), 3)
+    jax.eval_shape(lambda x: found.append(pays(x, 3)), x)
+    assert found == [True]  # under a trace nobody can look
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -178,7 +178,7 @@ def watched(*arguments, **keywords):
     collectives.append(sorted(set(re.findall("(all-[a-z-]+|collective-[a-z-]+)[(]", text))))
     return program(*arguments, **keywords)
 logistic._train_program = watched
-of_one, of_two = (jg.train(jg.LogisticRegression(tolerance=0.1), *data, num_classes=4)[0] for data in ((x, y), shared))
+of_one, of_two = (jg.train(jg.LogisticRegression(tolerance=1e-6), *data, num_classes=4)[0] for data in ((x, y), shared))
 print(np.allclose(of_one.weights, of_two.weights, atol=1e-5), collectives)
 """
     assert run_script(code, optimised=False) == ["True [[], ['all-reduce']]"]
