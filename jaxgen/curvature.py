@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 
 from jaxgen import platform
-from jaxgen.matrices import lower_triangle, mirrored
-from jaxgen.numerics import matmul, shortcut
+from jaxgen.matrices import diagonals, lower_triangle, mirrored, with_diagonal
+from jaxgen.numerics import matmul, safe_divide, shortcut
 from jaxgen.preconditioner import some_rows
 from jaxgen.softmax import Rows
 
@@ -79,17 +79,22 @@ def curvature(problem: Problem, *, weighted: bool, tuning: Tuning | None) -> Cal
 
 
 def mean_curvature(problem: Problem, table: Float[Array, "p m"]) -> Float[Array, "p p"]:
-    """About the second derivatives by the parameters of one contrast, their mean over the contrasts; of some rows."""
-    n, p = problem.design.shape
-    some = some_rows(n, p)
-    design, fraction, mass = (leaf[some] for leaf in (problem.design, problem.fraction, problem.mass))
-    problem = problem._replace(design=design, fraction=fraction, mass=n / len(mass) * mass)
+    """About the second derivatives by the parameters of one contrast, their mean over the contrasts.
+
+    The diagonal is of all rows; of many the rest is by the correlations in some, which may not know a rare feature.
+    """
+    design, some = problem.design, some_rows(*problem.design.shape)
     chance = problem.chance(problem.scores(table))
     if problem.is_binary:
         variance = problem.variance(chance)
     else:  # of orthonormal contrasts they add up to that
         variance = (1 - jnp.sum(chance**2, axis=1)) / jnp.maximum(jnp.sum(problem.occurs) - 1, 1).astype(table.dtype)
-    likelihood = matmul(((problem.mass * variance)[:, None] * problem.design).T, problem.design)
+    weight = problem.mass * variance
+    likelihood = matmul((weight[some, None] * design[some]).T, design[some])
+    if len(design[some]) < len(design):
+        diagonal = jnp.sum(weight[:, None] * design**2, axis=0)
+        scale = jnp.sqrt(safe_divide(diagonal, diagonals(likelihood)))
+        likelihood = with_diagonal((scale[:, None] * likelihood * scale[None])[None], diagonal[None])[0]
     return likelihood + jnp.diag(jnp.min(problem.decay, axis=1))
 
 
