@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from jaxgen.platform import Tuning
     from jaxgen.softmax import Problem
 
+# Rows for each column, of one weight, whose correlations are believed.
+_ROWS_THAT_TELL = 4
+
 
 def curvature(problem: Problem, *, weighted: bool, tuning: Tuning | None) -> Callable[[Rows], Float[Array, "pm pm"]]:
     """Second derivatives of the loss, as a function of the rows at a table; of two classes below the diagonal alone.
@@ -92,9 +95,12 @@ def mean_curvature(problem: Problem, table: Float[Array, "p m"]) -> Float[Array,
     weight = problem.mass * variance
     likelihood = matmul((weight[some, None] * design[some]).T, design[some])
     if len(design[some]) < len(design):
-        diagonal = jnp.sum(weight[:, None] * design**2, axis=0)
+        diagonal = jnp.sum(weight[:, None] * design * design, axis=0)
         scale = jnp.sqrt(safe_divide(diagonal, diagonals(likelihood)))
-        likelihood = with_diagonal((scale[:, None] * likelihood * scale[None])[None], diagonal[None])[0]
+        # So many rows of one weight would know as much; of a few, correlations are chance.
+        rows = safe_divide(jnp.sum(weight[some]) ** 2, jnp.sum(weight[some] ** 2))
+        known = jnp.minimum(1.0, rows / (_ROWS_THAT_TELL * design.shape[1]))
+        likelihood = with_diagonal((known * scale[:, None] * likelihood * scale[None])[None], diagonal[None])[0]
     return likelihood + jnp.diag(jnp.min(problem.decay, axis=1))
 
 

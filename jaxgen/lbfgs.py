@@ -140,17 +140,17 @@ def minimise(
     begin, infinite, zeros = start.ravel(), jnp.inf * one, partial(jnp.zeros_like, start)
     memory = _Memory(zeros(shape=(2 * _MEMORY + 1, begin.size)), zeros(shape=(_MEMORY, _MEMORY)))
     no_steps = jnp.full_like(one, -1, jnp.int32)
-    nowhere, none = zeros(shape=begin.shape), None
+    nowhere, before = zeros(shape=begin.shape), None
     if precondition is not None:
-        none = Preconditioner(*[zeros(shape=(len(start), len(start)))] * 2)
+        before = Preconditioner(*[zeros(shape=(len(start), len(start)))] * 2)
     ahead = begin, infinite, infinite, nowhere, -one, one, memory, infinite, infinite, 0 * one, no_steps
-    first = _Descent(*ahead, no_steps + 1, none)
+    first = _Descent(*ahead, no_steps + 1, before)
     end = lax.while_loop(unfinished, advance, first)
     return Optimum(end.point.reshape(start.shape), end.norm, end.value, end.steps)
 
 
 def _renewed(
-    s: _Descent, precondition: Callable[[Array], Preconditioner], shape: tuple[int, ...], unfinished: Array
+    s: _Descent, precondition: Callable[[Array], Preconditioner], shape: tuple[int, ...], searching: Array
 ) -> _Descent:
     """With a preconditioner that suits the point, every so many evaluations, and the memory in its coordinates."""
 
@@ -161,7 +161,7 @@ def _renewed(
         tables = jnp.concatenate([fresh.of_step(steps), fresh.of_gradient(gradients)])
         return memory._replace(vectors=tables.reshape(memory.vectors.shape)), fresh  # products of the two are the same
 
-    due = unfinished & (lax.rem(s.looks, jnp.full_like(s.looks, _RENEWAL)) == 0)
+    due = searching & (lax.rem(s.looks, jnp.full_like(s.looks, _RENEWAL)) == 0)
     memory, fresh = shortcut(~due, lambda *old: old, renew, s.memory, s.preconditioner)
     return s._replace(memory=memory, preconditioner=fresh)
 

@@ -60,7 +60,7 @@ class LogisticRegression:
             it; None is 1e-5 in float32 and 1e-8 in float64. A class whose share is no larger needs a smaller one.
         max_steps: training stops, unconverged, after this many iterations.
         optimizer: an optax gradient transformation; None is Newton's method for up to 256 parameters, and L-BFGS for
-            more, preconditioned where features are correlated; both with a line search for convex losses.
+            more, preconditioned where up to 512 features are correlated; both with a line search for convex losses.
 
     Example:
         >>> import numpy as np, jaxgen as jg
@@ -121,7 +121,7 @@ def train(
     Gradients go through the optimum by the implicit function theorem, not through the iterations; where there is no
     finite optimum they mean nothing. The objective is that of `LogisticRegression`; its minimum is found by Newton's
     method, or by L-BFGS in compact form (Nocedal & Wright 2006, Numerical Optimization, chapter 3 and section 7.2),
-    preconditioned where features are correlated.
+    preconditioned where features are correlated, or may be under a trace.
 
     Args:
         estimator: such as `jaxgen.LogisticRegression()`.
@@ -219,8 +219,8 @@ def _train_program(
         found = newton.minimise(held.look, hessian, along, begin, *ending, max_steps)
     else:
         evaluate = held.evaluate if tuning is None else partial(held.evaluate_in_blocks, tuning=tuning)
-        at = (lambda table: Preconditioner.of(mean_curvature(held, table))) if method == "preconditioned" else None
-        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate, at)
+        suited = (lambda table: Preconditioner.of(mean_curvature(held, table))) if method == "preconditioned" else None
+        found = first_order.minimise(held.loss, estimator.optimizer, begin, *ending, max_steps, evaluate, suited)
     solution = optimum.at_optimum(Partial(Problem.loss, problem), found.point)
     separable = jnp.zeros((), bool)
     if may_escape:

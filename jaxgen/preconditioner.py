@@ -23,20 +23,19 @@ if TYPE_CHECKING:
 _FLATTEST = 1e-4
 # Up to so many features, and so many for their square, for each row and class, a matrix of them is factorised in the
 # time of some steps.
-_MOST_FEATURES, _MOST_SQUARED = 1024, 64
-# Rows for each feature from which a matrix of theirs is made: it errs by an eighth, by a quarter in some directions.
+_MOST_FEATURES, _MOST_SQUARED = 512, 64
+# Rows for each feature from which a matrix of theirs is made; of rows that weigh the same it errs by an eighth.
 _ROWS_FOR_EACH = 64
-# Variance of the eigenvalues of the correlations, whose mean is 1. Of features that are independent it is a quarter of
-# that in so many rows. A preconditioner takes a third of a second more to compile. Of the steps to the optimum remain,
-# of digits 87 of 754, of twenty questions by their indicators 36 of 71, of an autoregressive series 19 of 119, of
-# independent features 22 of 24.
+# Variance of the eigenvalues of the correlations, whose mean is 1: 0 of features that are independent. A preconditioner
+# takes a third of a second more to compile. Of the steps to the optimum remain, of digits 87 of 754, of questions by
+# their indicators 24 of 71, of an autoregressive series 21 of 119, of independent features 22 of 24.
 _LEAST_SPREAD = 1 / 16
 # Rows and columns that are multiplied at a time to know it.
 _BLOCK = 64
 
 
 def pays(x: Real[AnyArray, "n d"], num_classes: int) -> bool:
-    """Whether a preconditioner is worth what it takes: for few features, which if they can be looked at are correlated.
+    """Whether a preconditioner is worth what it takes: of few features, which are correlated, or may be under a trace.
 
     Args:
         x: the rows.
@@ -46,19 +45,25 @@ def pays(x: Real[AnyArray, "n d"], num_classes: int) -> bool:
     if d > _MOST_FEATURES or d**2 > _MOST_SQUARED * n * num_classes:
         return False
     if platform.platform_of(x) != "cpu" or host_arrays.is_distributed(x):
-        return True
+        return d <= n
     # Products so small that OpenBLAS makes each on the core that asks: its threads would go on to wait, on XLA's core.
-    columns = np.linspace(0, d - 1, min(d, _BLOCK)).astype(int)
-    sample = np.asarray(x)[some_rows(n, len(columns))][:, columns].astype(np.float32)
-    sample = sample[: max(1, len(sample) // _BLOCK) * _BLOCK]
+    columns = np.arange(d)
+    if d > _BLOCK:  # by two, since neighbours are the likeliest to be alike
+        columns = (np.linspace(0, d - 2, _BLOCK // 2).astype(int)[:, None] + np.arange(2)).ravel()
+    rows = some_rows(n, len(columns))
+    rows = np.arange(n) if isinstance(rows, slice) else rows
+    rows = rows[: max(1, len(rows) // _BLOCK) * _BLOCK]
+    sample = np.asarray(x)[np.ix_(rows, columns)].astype(np.float32)
     with np.errstate(all="ignore"):
-        centred = sample - sample.mean(axis=0)
-        size = np.sqrt(np.mean(centred**2, axis=0))
-        blocks = (centred / np.where(size > 0, size, 1)).reshape(-1, min(len(sample), _BLOCK), len(columns))
-        correlation = np.sum(blocks.mT @ blocks.copy(), axis=0) / len(sample)
-        off_diagonal = np.sum(correlation**2) - np.sum(np.diag(correlation) ** 2)
-        spread = off_diagonal / len(columns) * (d - 1) / max(len(columns) - 1, 1)
-    return not spread < _LEAST_SPREAD  # what is NaN is of a row that is absent, or has an error of its own
+        sample -= sample[:1]  # of a constant nothing is left
+        sample -= sample.mean(axis=0)
+        size = np.sqrt(np.mean(sample**2, axis=0))
+        blocks = (sample / np.where(size > 0, size, 1)).reshape(-1, min(len(rows), _BLOCK), len(columns))
+        correlation = np.sum(blocks.mT @ blocks.copy(), axis=0) / len(rows)
+        squares = np.sum(correlation**2) - np.sum(np.diag(correlation) ** 2)
+        spread = (d - 1) * (squares / len(columns) / max(len(columns) - 1, 1) - 1 / len(rows))  # but for their noise
+    # What has no square is of a row that is absent, or has an error of its own.
+    return not (np.isfinite(size).all() and spread < _LEAST_SPREAD)
 
 
 def some_rows(n: int, d: int) -> slice | np.ndarray:
@@ -81,10 +86,12 @@ class Preconditioner(NamedTuple):
     @classmethod
     def of(cls, curvature: Float[Array, "p p"]) -> Preconditioner:
         """Those of this curvature, of which what stands above the diagonal is not read."""
-        # Far out on separable data it vanishes, and a little more keeps its factor finite.
-        eps, identity = jnp.finfo(curvature.dtype).eps, jnp.eye(len(curvature), dtype=curvature.dtype)
-        regular = curvature * (1 + _FLATTEST * identity) + 8 * eps * identity
-        factor = lax.linalg.cholesky(regular, symmetrize_input=False)
+        # No less than the rounding of the factorisation (Higham 2002, theorem 10.3); and a little where far out on
+        # separable data the curvature vanishes.
+        eps, identity = float(jnp.finfo(curvature.dtype).eps), jnp.eye(len(curvature), dtype=curvature.dtype)
+        lift = max(_FLATTEST, 2 * len(curvature) * eps)
+        factor = lax.linalg.cholesky(curvature * (1 + lift * identity) + 8 * eps * identity, symmetrize_input=False)
+        factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, identity)
         return cls(factor, inverse_factor(factor[None])[0])
 
     def of_step(self, table: Float[Array, "*stack p m"]) -> Float[Array, "*stack p m"]:

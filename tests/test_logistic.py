@@ -332,19 +332,39 @@ def test_correlated_features_take_few_steps(traced):
 
 def test_when_a_preconditioner_pays():
     rng, found = np.random.default_rng(0), []
-    x = rng.normal(size=(5_000, 80)).astype(np.float32)
+    x = rng.normal(size=(5_000, 500)).astype(np.float32)
     assert not pays(x, 3)
     assert not pays(x[:, :1], 3)
-    assert not pays(np.c_[x, np.full(len(x), 7.0)], 3)  # a constant has no correlation
-    together = x + rng.normal(size=(5_000, 1)).astype(np.float32)
-    assert pays(together, 3)
-    assert pays(jnp.asarray(together), 3)
-    together[7] = np.nan  # of a row that may be absent
-    assert pays(together, 3)
-    assert not pays(together[:20], 3)  # more columns than their matrix is worth
-    assert not pays(np.zeros((5_000, 1_025), np.float32), 3)
-    jax.eval_shape(lambda x: found.append(pays(x, 3)), x)
-    assert found == [True]  # under a trace nobody can look
+    constants = np.full((5_000, 20), 0.1) * np.arange(20)  # which have no correlation
+    assert not pays(np.c_[x[:, :30], constants], 3)
+    assert pays(x[:, :80] + rng.normal(size=(5_000, 1)), 3)
+    series = np.cumsum(x, axis=1)[:, ::3] - np.cumsum(x, axis=1)[:, :1]
+    assert pays(series, 3)
+    assert pays(jnp.asarray(series), 3)
+    series[7] = np.nan  # of a row that may be absent
+    assert pays(series, 3)
+    assert not pays(series[:20], 3)  # more columns than their matrix is worth
+    assert not pays(np.zeros((5_000, 513), np.float32), 3)
+    for shape in ((5_000, 500), (5_000, 513), (200, 201)):  # under a trace nobody can look
+        jax.eval_shape(lambda x: found.append(pays(x, 3)), jax.ShapeDtypeStruct(shape, np.float32))
+    assert found == [True, False, False]
+
+
+def test_absent_rows_may_hold_anything_where_there_is_a_preconditioner():
+    """Also what has no square, in rows of which some are looked at; and where next to no row weighs anything."""
+    rng, d = np.random.default_rng(0), 70
+    y = np.arange(6_000) % 5
+    x = (rng.normal(size=(6_000, d)) + rng.normal(size=(6_000, 1)) + 0.3 * (y[:, None] == np.arange(d))).astype("f4")
+    present = rng.random(6_000) < 0.1
+    x[:, 0] = 0.1 * (x[:, 0] > 1)
+    filled = np.where(present[:, None], x, np.float32(9e18))
+    estimator = jg.LogisticRegression(l2=1.0)
+    c, report = jg.train(estimator, filled, y, sample_weight=present.astype("f4"))
+    assert report.converged
+    assert report.steps < 40  # as many as without them
+    exact = LogisticRegression(tol=1e-8, solver="newton-cholesky").fit(x[present].astype(float), y[present])
+    posterior = exact.predict_proba(x.astype(float))
+    np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), posterior, atol=5e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 4])

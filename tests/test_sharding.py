@@ -96,6 +96,8 @@ def test_logistic_regression(classes, optimizer):
 def test_large_logistic_regression():
     x, y = np.zeros((40, 400), np.float32), np.arange(40) % 3  # of too many parameters for Newton's method
     trace(lambda x: jg.train(jg.LogisticRegression(l2=0.0), x, y, num_classes=3), x)
+    x, y = np.zeros((8_500, 130), np.float32), np.arange(8_500) % 3  # with a preconditioner, by some of the rows
+    trace(lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=3), x)
 
 
 @pytest.mark.parametrize("method", ["least_squares", "ridge", "lasso", "gradient_descent"])
