@@ -93,12 +93,13 @@ def mean_curvature(problem: Problem, table: Float[Array, "p m"]) -> Float[Array,
     else:  # of orthonormal contrasts they add up to that
         variance = (1 - jnp.sum(chance**2, axis=1)) / jnp.maximum(jnp.sum(problem.occurs) - 1, 1).astype(table.dtype)
     weight = problem.mass * variance
-    likelihood = matmul((weight[some, None] * design[some]).T, design[some])
-    if len(design[some]) < len(design):
+    part, part_weight = design[some], weight[some]
+    likelihood = matmul((part_weight[:, None] * part).T, part)
+    if len(part) < len(design):
         diagonal = jnp.sum(weight[:, None] * design * design, axis=0)
         scale = jnp.sqrt(safe_divide(diagonal, diagonals(likelihood)))
         # So many rows of one weight would know as much; of a few, correlations are chance.
-        rows = safe_divide(jnp.sum(weight[some]) ** 2, jnp.sum(weight[some] ** 2))
+        rows = safe_divide(jnp.sum(part_weight) ** 2, jnp.sum(part_weight**2))
         known = jnp.minimum(1.0, rows / (_ROWS_THAT_TELL * design.shape[1]))
         likelihood = with_diagonal((known * scale[:, None] * likelihood * scale[None])[None], diagonal[None])[0]
     return likelihood + jnp.diag(jnp.min(problem.decay, axis=1))

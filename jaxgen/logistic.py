@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Up to so many parameters Newton's method costs less than its steps save, while numbers for every row and parameter
 # take no more than 128 MiB.
 _MOST_NEWTON, _MOST_NUMBERS = 256, 2**25
-Method = Literal["newton", "l-bfgs", "preconditioned", "optax"]
+_Method = Literal["newton", "l-bfgs", "preconditioned", "optax"]
 
 
 @pytree
@@ -164,7 +164,7 @@ def train(
     tuning = platform.tuning_of(estimator, rows, labels, start)
     if not is_traced(rows, labels) and host_arrays.is_distributed(rows, labels):
         tuning = None  # blocks of rows would be gathered by every device
-    method = _method(estimator, rows, labels.num_classes)
+    method = _method_for(estimator, rows, labels.num_classes)
     how = {"may_escape": may_escape, "tuning": tuning, "method": method}
     classifier, report, total = _train_program(estimator, rows, labels, start, **how)
     if not is_traced(report):
@@ -175,7 +175,7 @@ def train(
     return classifier, report
 
 
-def _method(estimator: LogisticRegression, x: AnyArray, num_classes: int) -> Method:
+def _method_for(estimator: LogisticRegression, x: AnyArray, num_classes: int) -> _Method:
     parameters = (x.shape[1] + 1) * max(num_classes - 1, 1)
     if estimator.optimizer is not None:
         return "optax"
@@ -193,7 +193,7 @@ def _train_program(
     *,
     may_escape: bool,
     tuning: Tuning | None,
-    method: Method,
+    method: _Method,
 ) -> tuple[LinearClassifier, Report, Float[Array, ""]]:
     dtype, weighted = working_dtype(x.dtype), labels.weight is not None
     labels = labels.prepare(dtype)
