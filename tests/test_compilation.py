@@ -158,6 +158,16 @@ def test_training_lowers_for_every_platform(classes):
     lower("gradient", jax.grad(lambda x: jnp.sum(jg.fit(jg.LogisticRegression(), x, y).weights ** 2)), (x,))
 
 
+def test_training_of_many_parameters_lowers_for_every_platform():
+    x, y = np.random.default_rng(0).normal(size=(130, 130)).astype(np.float32), np.arange(130) % 3
+
+    def train(x, y):
+        return jg.train(jg.LogisticRegression(), x, y, num_classes=3)
+
+    assert "cholesky" in str(jax.make_jaxpr(train)(x, y))  # of a preconditioner, since nobody can look
+    lower("train", train, (x, y))
+
+
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.MultinomialNB()])
 def test_blocks_of_different_sizes_per_platform_are_one_program(estimator):
     """Large enough that a CPU folds what an accelerator takes whole."""

@@ -314,7 +314,7 @@ def test_the_mean_curvature_is_that_of_all_contrasts(seen):
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_correlated_features_take_few_steps(traced):
-    """Also where each of a stack is fitted; without a preconditioner they are 350 and more."""
+    """Also where each of a stack is fitted; without a preconditioner they are 450 and more."""
     digits = load_digits()
     x, y = digits.data.astype(np.float32).reshape(3, 599, 64), digits.target.reshape(3, 599)
     estimator = jg.LogisticRegression(l2=1.0)
