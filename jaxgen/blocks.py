@@ -6,17 +6,22 @@ platform. Blocks are sliced where they lie; nothing is copied.
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen.pytree import STATIC, pytree
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Self
 
     from jax import Array
+    from jaxtyping import Int
 
 # Wide rows: merging a block costs one pass over the statistics, so a block must be worth many rows.
 FEWEST_ROWS = 256
@@ -34,24 +39,45 @@ M = TypeVar("M", bound=Mergeable)
 R = TypeVar("R")
 
 
+@pytree
+@dataclass(frozen=True)
+class Stretch:
+    """Some rows of longer arrays, which are read where they lie: a loop over slices of the arrays copies each.
+
+    Attributes:
+        first: the first of them, ().
+        length: how many they are.
+    """
+
+    first: Int[Array, ""]
+    length: int = dataclasses.field(metadata=STATIC)
+
+    def of(self, data: Any) -> Any:
+        """A copy of these rows of a pytree of arrays that share their leading axis."""
+        return _slice(data, self.first, self.length)
+
+
 def num_rows(elements: int, width: int, *, fewest: int | None = None) -> int:
     """Rows of a block of so many elements, where a row takes `width` of them."""
     return max(fewest or FEWEST_ROWS, elements // width)
 
 
-def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:
+def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | None = None) -> M:
     """Merge `summarise(position, *rows)` over blocks of rows of `data`.
 
     Args:
         summarise: from the index of the first row of a block, and that block, to statistics.
         *data: pytrees of arrays that share their leading axis.
         block: rows of a block, at most.
+        within: the rows that are meant, from the first of which their index counts; None for all.
     """
-    n = jax.tree.leaves(data)[0].shape[0]
+    start, n = _extent(data, within)
     block = min(block, n)
     first = n % block or block
     # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
-    step = jax.checkpoint(lambda position, rows: summarise(position, *_slice(data, position, rows)), static_argnums=1)
+    step = jax.checkpoint(
+        lambda position, rows: summarise(position, *_slice(data, start + position, rows)), static_argnums=1
+    )
     # The carry starts from the first block, which may be short: zeros would not carry the sharding of the data inside
     # shard_map. A short last block would not wait for the others, see `map_rows`.
     total = step(jnp.asarray(0, jnp.int32), first)
@@ -61,27 +87,30 @@ def fold(summarise: Callable[..., M], *data: Any, block: int) -> M:
     return total
 
 
-def map_rows(function: Callable[[Any], tuple[R, Array]], x: Any, *, block: int) -> tuple[R, Array]:
+def map_rows(
+    function: Callable[[Any], tuple[R, Array]], x: Any, *, block: int, within: Stretch | None = None
+) -> tuple[R, Array]:
     """`function(x)` computed in blocks of rows.
 
     Args:
         function: from a block of rows to arrays with one entry a row, and a flag.
         x: the rows, a pytree of arrays that share their leading axis.
         block: rows of a block, at most.
+        within: the rows that are meant; None for all.
 
     Returns:
-        The arrays of all rows, and whether any flag was raised.
+        The arrays of these rows, and whether any flag was raised.
     """
-    n = jax.tree.leaves(x)[0].shape[0]
+    start, n = _extent(x, within)
     if n <= block:
-        return function(x)
+        return function(x if within is None else within.of(x))
     # Blocks of one size in one loop, of which the last overlaps the one before. A shorter last one would be compiled
     # apart and run beside the loop: two factorisations of many matrices at the same time wait for each other for ever
     # on a CPU (jaxlib 0.10.2).
     count = -(-n // block)
     size = -(-n // count)
     positions = jnp.minimum(size * jnp.arange(count, dtype=jnp.int32), n - size)
-    _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, first, size))), None, positions)
+    _, (parts, flags) = lax.scan(lambda _, first: (None, function(_slice(x, start + first, size))), None, positions)
 
     def joined(parts: Array) -> Array:
         if count * size == n:
@@ -120,6 +149,11 @@ def sum_rows(function: Callable[[Any, Any], Any], rows: Any, weights: Any, *, bl
     shapes = jax.eval_shape(function, *jax.tree.map(lambda a: a[:size], (rows, weights)))
     nothing = jax.tree.map(lambda a: jnp.zeros_like(like, a.dtype, shape=a.shape), shapes)
     return lax.fori_loop(0, count, step, nothing)
+
+
+def _extent(data: Any, within: Stretch | None) -> tuple[Any, int]:
+    """The first of the rows that are meant, and their number."""
+    return (0, jax.tree.leaves(data)[0].shape[0]) if within is None else (within.first, within.length)
 
 
 def _slice(data: Any, start: Any, rows: int) -> Any:

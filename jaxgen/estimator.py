@@ -227,14 +227,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         rows: Any,
         labels: Labels,
         *,
-        skip: Int[AnyArray, ""] | None = None,
         given: Classifier[D] | None = None,
         block_size: int | None = None,
     ) -> tuple[S, Any]:
-        """The statistics of what was checked, and whether any is not finite.
-
-        With `skip`, for dense rows: in one program, without the first so many.
-        """
+        """The statistics of what was checked, and whether any is not finite."""
         # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
         structure = jax.tree.map(lambda _: 0.0, self)
         tuning = platform.tuning_of(rows, labels)
@@ -244,8 +240,6 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             rows = rows.whole()
         density = None if given is None else given.density
         program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
-        if skip is not None:
-            return program(rows, labels, skip)
         at_once = isinstance(rows, (SparseRows, PartialRows))
         pieces = chunks.whole(rows, labels) if at_once else chunks.split(rows, labels)
         with nullcontext() if is_traced(rows, labels) else self.loading():

@@ -51,22 +51,16 @@ class Rows(NamedTuple):
 
     def at(self, index: Int[np.ndarray, " m"]) -> Rows:
         """Some of the rows, a copy."""
-        x = self.x[index] if self.is_sparse else _stack(self.x, [index])[0]
-        return jax.tree.map(lambda array: _stack(array, [index])[0], self._replace(x=None))._replace(x=x)
-
-    def stack(self, indices: list[Int[np.ndarray, " m"]]) -> Rows:
-        """Copies of some of the dense rows, of as many others, and so on, with an axis for them."""
-        return jax.tree.map(lambda array: _stack(array, indices), self)
+        x = self.x[index] if self.is_sparse else _taken(self.x, index)
+        return jax.tree.map(lambda array: _taken(array, index), self._replace(x=None))._replace(x=x)
 
 
-def _stack(array: AnyArray, indices: list[Int[np.ndarray, " m"]]) -> AnyArray:
+def _taken(array: AnyArray, index: Int[np.ndarray, " m"]) -> AnyArray:
     if not isinstance(array, np.ndarray):
-        return array[np.stack(indices)]
+        return array[index]
     # A third of the time of array[index]; aligned, JAX reads it where it lies.
-    copy = host_arrays.aligned((len(indices), len(indices[0]), *array.shape[1:]), array.dtype)
-    for mine, index in zip(copy, indices, strict=True):
-        np.take(array, index, axis=0, out=mine, mode="clip")
-    return copy
+    copy = host_arrays.aligned((len(index), *array.shape[1:]), array.dtype)
+    return np.take(array, index, axis=0, out=copy, mode="clip")
 
 
 @contextlib.contextmanager
@@ -79,18 +73,30 @@ def left_out(what: str) -> Iterator[None]:
 
 
 class Part(NamedTuple):
-    """The rows of a fold, of which the first `skip` do not count where there is such a number.
+    """The rows of some folds, one after the other, with as many rows for each.
 
-    Of several folds, with as many rows each, all arrays have an axis of folds first.
+    Attributes:
+        rows: of all these folds.
+        first: where those of each fold begin, (g,).
+        skip: how many of them come first that do not count, (g,); None where all do.
     """
 
     rows: Rows
-    skip: Int[np.ndarray, "*folds"] | None
+    first: Int[np.ndarray, " g"]
+    skip: Int[np.ndarray, " g"] | None
+
+    @property
+    def length(self) -> int:
+        """Rows of each fold."""
+        return self.rows.x.shape[0] // len(self.first)
 
     def present(self, i: int) -> Rows:
-        """The rows that count, of one of several folds."""
-        skip = None if self.skip is None else self.skip[i]
-        return jax.tree.map(lambda array: array[i][skip:], self.rows)
+        """The rows that count, of one of the folds."""
+        if len(self.first) == 1 and self.skip is None:  # sparse rows would be copied
+            return self.rows
+        end = (i + 1) * self.length
+        start = end - self.length + (0 if self.skip is None else self.skip[i])
+        return jax.tree.map(lambda array: array[start:end], self.rows)
 
 
 class Deal(NamedTuple):
@@ -125,15 +131,13 @@ class Deal(NamedTuple):
         return cls(rows, members, list(groups), skip if alike and skip.any() else None)
 
     def copy(self, group: Int[np.ndarray, " g"]) -> Part:
-        """The rows of a group; sparse ones, which are of one fold, without the axis of folds."""
-        if self.rows.is_sparse:
-            return Part(self.rows.at(self.members[group[0]]), None)
+        """The rows of a group."""
         index = [self.members[f] for f in group]
-        if self.skip is None:
-            return Part(self.rows.stack(index), None)
-        skip = self.skip[group]
-        padded = [np.pad(mine, (int(before), 0), mode="edge") for mine, before in zip(index, skip, strict=True)]
-        return Part(self.rows.stack(padded), skip)
+        skip = None if self.skip is None else self.skip[group]
+        if skip is not None:
+            index = [np.pad(mine, (int(before), 0), mode="edge") for mine, before in zip(index, skip, strict=True)]
+        first = np.arange(len(group), dtype=np.int32) * np.int32(len(index[0]))
+        return Part(self.rows.at(np.concatenate(index)), first, skip)
 
 
 def outside(parts: Any, others: Any) -> Any:

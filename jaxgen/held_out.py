@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import blocks, measures, metrics, platform
+from jaxgen.blocks import Stretch
 from jaxgen.classify import log_posterior
 from jaxgen.density import optional
 from jaxgen.labels import HardLabels
@@ -54,15 +55,11 @@ def judge(
     `quick` are the classifiers in a form whose scores are made class by class, if there is one.
     """
     tuning = platform.tuning_of(part)
-    if not part.rows.is_sparse:
-        if tuning and not is_traced(classifiers):
-            accuracy, log_loss = map(np.asarray, _judge_program(quick or classifiers, folds, part, tuning=tuning))
-            if not np.isnan(log_loss).any():
-                return accuracy, log_loss
-        rows = [part.present(i) for i in range(len(folds))]
-    else:
-        rows = [part.rows]
-    judged = [_judge(classifiers, f, mine, members[f]) for f, mine in zip(folds, rows, strict=True)]
+    if not part.rows.is_sparse and tuning and not is_traced(classifiers):
+        accuracy, log_loss = map(np.asarray, _judge_program(quick or classifiers, folds, part, tuning=tuning))
+        if not np.isnan(log_loss).any():
+            return accuracy, log_loss
+    judged = [_judge(classifiers, f, part.present(i), members[f]) for i, f in enumerate(folds)]
     stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
     accuracy, log_loss = map(stack, zip(*judged, strict=True))
     return accuracy, log_loss
@@ -102,28 +99,33 @@ def _judge_program(
 ) -> tuple[Float[Array, " g"], Float[Array, " g"]]:
     """The same without the checks of what a caller gives: NaN where a posterior is."""
 
-    def one(fold: tuple[Array, Part]) -> tuple[Array, Array]:
-        f, part = fold
-        return _judge_part(jax.tree.map(lambda leaf: leaf[f], classifiers), part, tuning)
+    def one(fold: tuple[Array, Array, Array | None]) -> tuple[Array, Array]:
+        f, first, skip = fold
+        mine = jax.tree.map(lambda leaf: leaf[f], classifiers)
+        return _judge_stretch(mine, part.rows, Stretch(first, part.length), skip, tuning)
 
-    return lax.map(one, (folds, part))
+    return lax.map(one, (folds, part.first, part.skip))
 
 
-def _judge_part(classifier: Any, part: Part, tuning: Tuning) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    rows, skip = part
-    y, (num_classes,) = rows.y.astype(jnp.int32), classifier.class_shape
+def _judge_stretch(
+    classifier: Any, rows: Rows, within: Stretch, skip: Array | None, tuning: Tuning
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    y, weight = within.of((rows.y, rows.sample_weight))
+    y, (num_classes,) = y.astype(jnp.int32), classifier.class_shape
     if scores := optional(classifier, "scores_by_class"):
-        x = rows.x.astype(jax.tree.leaves(classifier)[0].dtype)
-        block = blocks.num_rows(tuning.judge_elements, x.shape[1] + num_classes)
-        (found, own), _ = blocks.map_rows(partial(_by_class, scores), (x, y), block=block)
+        dtype = jax.tree.leaves(classifier)[0].dtype
+        by_class = partial(_by_class, lambda x: scores(x.astype(dtype)))
+        block = blocks.num_rows(tuning.judge_elements, rows.x.shape[1] + num_classes)
+        (found, own), _ = blocks.map_rows(by_class, (rows.x, rows.y), block=block, within=within)
     else:
+        x, observed = within.of((rows.x, rows.observed))
         with platform.tuned(tuning):
-            posterior = log_posterior(classifier, rows.x, observed=rows.observed)
+            posterior = log_posterior(classifier, x, observed=observed)
         found, own = _found(posterior), jnp.take_along_axis(posterior, y[:, None], axis=1, mode="clip")[:, 0]
-    labels = HardLabels(y, rows.sample_weight, num_classes).prepare(own.dtype)
+    labels = HardLabels(y, weight, num_classes).prepare(own.dtype)
     if skip is not None:
         labels = labels.drop(jnp.arange(len(y), dtype=jnp.int32) < skip)
-    if skip is not None or rows.sample_weight is not None:
+    if skip is not None or weight is not None:
         own = jnp.where(labels.row_weight == 0, 0.0, own)  # an absent row may hold anything
     return measures.accuracy(labels, found), measures.surprise(labels.row_weight, own)
 
@@ -135,7 +137,7 @@ def _by_class(scores_by_class: Callable[[Array], Array], rows: tuple[Array, Arra
     """
     x, y = rows
     scores = scores_by_class(x)
-    classes = jnp.arange(len(scores), dtype=jnp.int32)[:, None]
+    classes, y = jnp.arange(len(scores), dtype=jnp.int32)[:, None], y.astype(jnp.int32)
     largest = jnp.max(scores, axis=0)
     found = jnp.min(jnp.where(scores == largest[None], classes, len(scores)), axis=0)  # the first of a tie
     own = jnp.sum(jnp.where(classes == y[None], scores, 0.0), axis=0)

@@ -42,17 +42,23 @@ def statistics_program(
     labels: Labels,
     skip: Array | None,
     *,
+    within: blocks.Stretch | None = None,
     given: D | None = None,
     block_size: int | None,
     tuning: Tuning | None,
 ) -> tuple[S, Array]:
-    """The statistics of rows, of which the first `skip` do not count; and whether any is not finite."""
+    """The statistics of rows, or of those within a stretch; and whether any is not finite.
+
+    The first `skip` of them do not count.
+    """
     dtype = working_dtype(x.dtype)
     domain = structure.domain
     given = jax.tree.map(lambda leaf: leaf.astype(dtype), given)
-    x, labels, skip, given = varying_alike(x, labels, skip, given)
+    x, labels, skip, within, given = varying_alike(x, labels, skip, within, given)
 
-    def fold(x: Any, labels: Labels, skip: Array | None, given: D | None, *, tuning: Tuning) -> Any:
+    def fold(
+        x: Any, labels: Labels, skip: Array | None, within: blocks.Stretch | None, given: D | None, *, tuning: Tuning
+    ) -> Any:
         def summarise(position: Array, x: Any, labels: Labels) -> Any:
             x, labels = x.astype(dtype), labels.prepare(dtype, tuning)
             if skip is not None:
@@ -75,9 +81,9 @@ def statistics_program(
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=fewest)
             rows = min(rows, tuning.most_rows)
-        return blocks.fold(summarise, x, labels, block=min(block_size or rows, _MOST_ROWS))
+        return blocks.fold(summarise, x, labels, block=min(block_size or rows, _MOST_ROWS), within=within)
 
-    statistics = platform.run(fold, x, labels, skip, given, tuning=tuning)
+    statistics = platform.run(fold, x, labels, skip, within, given, tuning=tuning)
     bad = ~all_leaves(jnp.isfinite, statistics)
     return _poisoned(statistics, bad), bad
 

@@ -12,6 +12,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import arguments, culprits, domains, inputs, platform, threads
+from jaxgen.blocks import Stretch
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
@@ -19,6 +20,7 @@ from jaxgen.folds import Deal, Rows, fold_of_each, left_out, members, outside
 from jaxgen.held_out import judge, quick_forms
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
+from jaxgen.programs import statistics_program
 from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_traced
 
@@ -190,7 +192,7 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     def summarise(group: Int[np.ndarray, " g"]) -> tuple[Part, Any, Any]:
         part = deal.copy(group)  # which is read from the cache, at best
         if rows.is_sparse:
-            return part, *_summarise(structure, part, num_classes)
+            return part, *structure.summarise_checked(*_checked(structure, part, num_classes))
         return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
@@ -207,10 +209,10 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     return list(parts), classifiers
 
 
-def _summarise(structure: GenerativeEstimator[S, Any], part: Part, num_classes: int) -> tuple[S, Any]:
-    (x, y, weight, observed), skip = part
+def _checked(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:
+    x, y, weight, observed = part.rows
     x = inputs.check_rows(x, sparse=structure.takes_sparse, observed=observed)
-    return structure.summarise_checked(x, HardLabels(y, weight, num_classes, checked=weight is None), skip=skip)
+    return x, HardLabels(y, weight, num_classes, checked=weight is None)
 
 
 @partial(jax.jit, static_argnames=("num_classes", "tuning"))
@@ -218,8 +220,14 @@ def _statistics_program(
     structure: GenerativeEstimator[S, Any], part: Part, *, num_classes: int, tuning: Tuning | None
 ) -> tuple[S, Array]:
     """The statistics of several folds, stacked, and which are not finite."""
-    with platform.tuned(tuning):
-        return lax.map(lambda part: _summarise(structure, part, num_classes), part)
+    x, labels = _checked(structure, part, num_classes)
+
+    def one(place: tuple[Array, Array | None]) -> tuple[S, Array]:
+        first, skip = place
+        within = Stretch(first, part.length)
+        return statistics_program(structure, x, labels, skip, within=within, block_size=None, tuning=tuning)
+
+    return lax.map(one, (part.first, part.skip))
 
 
 @partial(jax.jit, static_argnames=("folds", "stacked"))

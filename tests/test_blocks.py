@@ -242,7 +242,9 @@ def test_a_block_has_a_row_for_each_of_many_classes(monkeypatch):
 
     rng, fold, used = np.random.default_rng(0), blocks.fold, []
     x, y = rng.normal(size=(1500, 2)), rng.integers(0, 900, 1500)
-    monkeypatch.setattr(blocks, "fold", lambda *data, block: used.append(block) or fold(*data, block=block))
+    monkeypatch.setattr(
+        blocks, "fold", lambda *data, block, within: used.append(block) or fold(*data, block=block, within=within)
+    )
     with platform.override(dataclasses.replace(platform.CPU, fold_elements=16)):
         statistics = jg.GaussianNB().statistics(x, y, num_classes=1000)
     assert used == [1000]
