@@ -22,7 +22,7 @@ from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.programs import statistics_program
 from jaxgen.total import holds_nan_or_infinity
-from jaxgen.tracing import is_traced
+from jaxgen.tracing import is_recorded, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,8 +124,9 @@ def cross_validate(
     quick = quick_forms(classifiers) if observed is None else None
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
-    join = jnp.concatenate if is_traced(judged) else lambda each: jnp.asarray(np.concatenate(each))
-    return CrossValidation(*(join(each)[: len(inside)] for each in zip(*judged, strict=True)))
+    join = jnp.concatenate if is_traced(judged) else np.concatenate
+    accuracy, log_loss = (join(each)[: len(inside)] for each in zip(*judged, strict=True))
+    return CrossValidation(*jax.device_put((accuracy, log_loss)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
@@ -196,7 +197,7 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
         return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
-    concretely = jax.ensure_compile_time_eval() if is_traced(jnp.zeros(())) else contextlib.nullcontext()
+    concretely = jax.ensure_compile_time_eval() if is_recorded() else contextlib.nullcontext()
     with concretely, estimator.loading():
         parts, statistics, bad = zip(*_each(summarise, deal.groups), strict=True)
     if any(np.asarray(each).any() for each in bad):
