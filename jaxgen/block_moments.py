@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,9 +58,11 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
     """
     n, d = x.shape
     k = labels.num_classes
-    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little.
+    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little. A thirtieth more,
+    # and classes of about one size are eight chunks each, not some of them nine.
+    eighth = n // (8 * k)
     most = max(_FEWEST_IN_CHUNK, labels.tuning.class_fold_elements // d)
-    chunk = min(n, max(_FEWEST_IN_CHUNK, min(n // (8 * k), most)))
+    chunk = min(n, max(_FEWEST_IN_CHUNK, min((eighth + eighth // 30) // 8 * 8, most)))
     order, first_row = labels.by_class()
     size = first_row[1:] - first_row[:-1]
     chunks = (size + chunk - 1) // chunk
@@ -69,22 +72,24 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
         label = jnp.minimum(jnp.searchsorted(last_chunk, number, side="right").astype(jnp.int32), k - 1)
         nothing_left = number >= last_chunk[-1]
 
-        def with_chunk(mine: Moments) -> Moments:
+        def of_chunk() -> Moments:
             offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
             rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
             weight = jnp.where((offset < size[label]) & ~nothing_left, labels.row_weight[rows], 0.0)
             block = x.at[rows].get(mode="promise_in_bounds")
-            return mine.merge(_moments_of_one_class(block, labels, weight))
+            return _moments_of_one_class(block, labels, weight)
 
         mine = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, label, 1), total)
-        mine = shortcut(nothing_left, lambda mine: mine, with_chunk, mine)
+        chunk_moments = shortcut(nothing_left, lambda: jax.tree.map(jnp.zeros_like, mine), of_chunk)
+        # Merged where the branch has ended: inside it XLA makes the means anew for every cell of their product.
         put = partial(lax.dynamic_update_slice_in_dim, start_index=label, axis=0)
-        return jax.tree.map(put, total, mine), None
+        return jax.tree.map(put, total, mine.merge(chunk_moments)), None
 
     weight, mean = (Total.of(jnp.zeros_like(x, shape=shape)) for shape in ((k,), (k, d)))
     nothing = Moments(weight, mean, jnp.zeros_like(x, shape=(k, d, d)))
     number = -(-n // chunk) + min(k, n)
-    return lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))[0]
+    total, _ = lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))
+    return dataclasses.replace(total, scatter=jax.vmap(mirrored)(total.scatter))
 
 
 def _moments_of_one_class(x: Array, labels: Labels, weight: Array) -> Moments:
@@ -94,7 +99,7 @@ def _moments_of_one_class(x: Array, labels: Labels, weight: Array) -> Moments:
     rest = _mean(matmul(weight, residual), total)
     mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
     residual -= jnp.where(total > 0, rest, 0.0)[None]
-    return Moments(Total.of(total[None]), mean, _scatter(residual, labels, weight, full=True)[None])
+    return Moments(Total.of(total[None]), mean, _lower_scatter(residual, labels, weight)[None])
 
 
 def _hard_moments(
@@ -161,9 +166,12 @@ def _mean(total: Array, weight: Array) -> Array:
 
 
 def _scatter(residual: Array, labels: Labels, weight: Array, *, full: bool) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal; of hard labels without weights, which weigh 1 or 0, from one factor."""
-    if not full:
-        return matmul(weight, residual**2)
+    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
+    return mirrored(_lower_scatter(residual, labels, weight)) if full else matmul(weight, residual**2)
+
+
+def _lower_scatter(residual: Array, labels: Labels, weight: Array) -> Array:
+    """The same, of which only the lower triangle counts; of hard labels without weights, 1 or 0, from one factor."""
     weighted = weight[:, None] * residual
     if isinstance(labels, HardLabels) and labels.weight is None:
         residual = weighted
@@ -171,4 +179,4 @@ def _scatter(residual: Array, labels: Labels, weight: Array, *, full: bool) -> A
     def part(rows: slice, columns: slice) -> Array:
         return matmul(weighted[:, rows].T, residual[:, columns])
 
-    return mirrored(lower_triangle(part, residual.shape[1], labels.tuning.strip))
+    return lower_triangle(part, residual.shape[1], labels.tuning.strip)
