@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen.numerics import matmul
+from jaxgen.numerics import matmul, shortcut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,12 +69,29 @@ def cholesky_of_many(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
 
 @cholesky_of_many.defjvp
 def _cholesky_of_many_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """dL = L Φ(L⁻¹ dA L⁻ᵀ), Φ the lower triangle with half of the diagonal (Murray 2016, equation 8)."""
     factor = cholesky_of_many(*primals)
+    return factor, _change_of_factor(factor, tangents[0])
+
+
+@jax.custom_jvp
+def _known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """The Cholesky factor of symmetric matrices, which is there already, as a function of these."""
+    del matrices
+    return factor
+
+
+@_known_factor.defjvp
+def _known_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    factor = _known_factor(*primals)
+    return factor, _change_of_factor(factor, 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], 1, 2)))
+
+
+def _change_of_factor(factor: Array, change: Array) -> Array:
+    """dL = L Φ(L⁻¹ dA L⁻ᵀ), Φ the lower triangle with half of the diagonal (Murray 2016, equation 8)."""
     inverse = inverse_factor(factor)
-    middle = matmul(matmul(inverse, tangents[0]), jnp.swapaxes(inverse, 1, 2))
+    middle = matmul(matmul(inverse, change), jnp.swapaxes(inverse, 1, 2))
     half = jnp.tril(middle) - 0.5 * jnp.eye(middle.shape[-1], dtype=middle.dtype)[None] * middle
-    return factor, matmul(factor, half)
+    return matmul(factor, half)
 
 
 @jax.custom_jvp
@@ -117,10 +134,15 @@ def cholesky_or_nan(
         return jnp.all(diagonals(factor) ** 2 > floor, axis=-1)
 
     # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
-    regular = is_regular(factorise(lax.stop_gradient(covariance)))
-    lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
-    factor = factorise(with_diagonal(covariance, diagonal + lift))
-    return jnp.where(is_regular(factor)[:, None, None], factor, jnp.nan)
+    factor = factorise(lax.stop_gradient(covariance))
+    regular = is_regular(factor)
+
+    def lifted() -> Array:
+        lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
+        again = factorise(with_diagonal(covariance, diagonal + lift))
+        return jnp.where(is_regular(again)[:, None, None], again, jnp.nan)
+
+    return shortcut(jnp.all(regular), lambda: _known_factor(covariance, factor), lifted)
 
 
 def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
