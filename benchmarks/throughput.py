@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's bars, where each ends
-# Of a case. Five rounds at least: a machine that others share may be half as fast for a second at a time.
-EFFORT = Effort(budget=2.0, least=5, rest=REST)
+# Of a case. Nine rounds at least: a machine that others share may be half as fast for a second at a time.
+EFFORT = Effort(budget=2.0, least=9, rest=REST)
 
 
 class DisagreementError(Exception):
