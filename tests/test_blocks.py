@@ -65,6 +65,27 @@ def test_every_row_is_summed_once(n, block_size):
     assert total == weight.sum()
 
 
+@pytest.mark.parametrize("block_size", [1, 3, 5, 6, 100])
+def test_a_stretch_is_read_where_it_lies(block_size):
+    x = np.random.default_rng(0).normal(size=(13, 2))
+
+    def weighted(position, x):
+        return Total.of(jnp.sum(x * (position + jnp.arange(len(x), dtype=jnp.int32)).astype(x.dtype)[:, None]))
+
+    @jax.jit
+    def of(first):
+        within = blocks.Stretch(first, 6)
+        total = blocks.fold(weighted, jnp.asarray(x), block=block_size, within=within)
+        return total.value, blocks.map_rows(lambda x: (2 * x, jnp.any(x > 1)), x, block=block_size, within=within)
+
+    for first in (0, 4, 7):
+        mine = x[first : first + 6]
+        total, (rows, flag) = of(np.int32(first))
+        np.testing.assert_allclose(total, (mine * np.arange(6)[:, None]).sum(), rtol=1e-12)
+        np.testing.assert_array_equal(rows, 2 * mine)
+        assert flag == (mine > 1).any()
+
+
 def test_a_fold_knows_the_position_of_each_block():
     x = jnp.arange(10.0)[:, None]
     total = blocks.fold(lambda position, x: Total.of(position.astype(x.dtype) + x.sum()), x, block=4)

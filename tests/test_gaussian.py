@@ -12,6 +12,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.naive_bayes import GaussianNB
 
 import jaxgen as jg
+from jaxgen.matrices import cholesky_or_nan
 
 K, D = 3, 4
 
@@ -480,3 +481,18 @@ def test_named_forms():
     assert jg.LDA(ridge=0.1, prior_alpha=2.0) == jg.GDA("full", shared=True, ridge=0.1, prior_alpha=2.0)
     assert jg.QDA(ridge=0.1) == jg.GDA("full", shared=False, ridge=0.1)
     assert jg.GaussianNB(ridge=0.1) == jg.GDA("diagonal", shared=False, ridge=0.1)
+
+
+def test_a_factor_that_is_known_has_the_derivatives_of_one_that_is_made():
+    half = np.random.default_rng(0).normal(size=(2, 3, 5))
+    covariance = jnp.asarray(half @ half.swapaxes(1, 2))
+
+    def ours(covariance):
+        return jnp.sum(jnp.sin(cholesky_or_nan(covariance, jnp.asarray(True))))
+
+    def theirs(covariance):
+        return jnp.sum(jnp.sin(jnp.linalg.cholesky(covariance)))
+
+    np.testing.assert_allclose(ours(covariance), theirs(covariance), rtol=1e-12)
+    for derivative in (jax.grad, jax.hessian, lambda f: jax.jacrev(jax.jacfwd(f))):
+        np.testing.assert_allclose(derivative(ours)(covariance), derivative(theirs)(covariance), rtol=1e-9, atol=1e-9)
