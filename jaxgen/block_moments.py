@@ -62,7 +62,7 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
     # and classes of about one size are eight chunks each, not some of them nine.
     eighth = n // (8 * k)
     most = max(_FEWEST_IN_CHUNK, labels.tuning.class_fold_elements // d)
-    chunk = min(n, max(_FEWEST_IN_CHUNK, min((eighth + eighth // 30) // 8 * 8, most)))
+    chunk = min(n, max(_FEWEST_IN_CHUNK, min(-(-(eighth + eighth // 30) // 8) * 8, most)))
     order, first_row = labels.by_class()
     size = first_row[1:] - first_row[:-1]
     chunks = (size + chunk - 1) // chunk
