@@ -193,7 +193,7 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     def summarise(group: Int[np.ndarray, " g"]) -> tuple[Part, Any, Any]:
         part = deal.copy(group)  # which is read from the cache, at best
         if rows.is_sparse:
-            return part, *structure.summarise_checked(*_checked(structure, part, num_classes))
+            return part, *structure.summarise_checked(*_rows_and_labels(structure, part, num_classes))
         return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
     # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
@@ -210,7 +210,8 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     return list(parts), classifiers
 
 
-def _checked(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:
+def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:
+    """Those of a part, as an estimator summarises them."""
     x, y, weight, observed = part.rows
     x = inputs.check_rows(x, sparse=structure.takes_sparse, observed=observed)
     return x, HardLabels(y, weight, num_classes, checked=weight is None)
@@ -221,7 +222,7 @@ def _statistics_program(
     structure: GenerativeEstimator[S, Any], part: Part, *, num_classes: int, tuning: Tuning | None
 ) -> tuple[S, Array]:
     """The statistics of several folds, stacked, and which are not finite."""
-    x, labels = _checked(structure, part, num_classes)
+    x, labels = _rows_and_labels(structure, part, num_classes)
 
     def one(place: tuple[Array, Array | None]) -> tuple[S, Array]:
         first, skip = place
