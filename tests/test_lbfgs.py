@@ -108,16 +108,18 @@ def test_a_preconditioner_may_change_on_the_way():
     nowhere = jnp.zeros(p * m)
     s = lbfgs._Descent(nowhere, *[number] * 2, nowhere, *[number] * 2, memory, *[number] * 3, -1, 0, first)
     rng, pairs, gradient = np.random.default_rng(3), [], -linear
-    memory, *_ = lbfgs._turn_of(s, nowhere, jnp.asarray(gradient), (p, m))
+    turn = jax.jit(lambda s, move, gradient: lbfgs._turn_of(s, move, gradient, (p, m)))
+    renew = jax.jit(lambda s: lbfgs._renewed(s, lambda table: second, (p, m), jnp.asarray(True)))
+    memory, *_ = turn(s, nowhere, gradient)
     for step in range(6):
         move = rng.normal(size=p * m)
         after = hessian @ (point + move) - linear
         pairs.append((move, after - gradient))
         point, gradient = point + move, after
         s = s._replace(memory=memory, steps=jnp.asarray(step), looks=jnp.asarray(lbfgs._RENEWAL if step == 3 else 1))
-        s = lbfgs._renewed(s, lambda table: second, (p, m), jnp.asarray(True))
+        s = renew(s)
         metric = metrics[step >= 3]
-        memory, direction, slope, norm = lbfgs._turn_of(s, jnp.asarray(move), jnp.asarray(gradient), (p, m))
+        memory, direction, slope, norm = turn(s, move, gradient)
         expected = two_loops(pairs, gradient, metric)
         # A preconditioner adds a ten-thousandth to the diagonal.
         np.testing.assert_allclose(direction, expected, rtol=1e-3, atol=1e-3 * np.linalg.norm(expected))

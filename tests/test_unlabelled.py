@@ -424,9 +424,7 @@ def test_float32_goes_on_while_rounding_hides_what_steps_raise():
     np.testing.assert_allclose(found[np.float32], found[np.float64], atol=5e-3)
 
 
-@pytest.mark.parametrize("spoil", [np.nan, 1e160, -np.inf])
-def test_what_an_absent_row_holds_reaches_no_derivative(spoil):
-    """A square of 1e160 overflows."""
+def test_what_an_absent_row_holds_reaches_no_derivative():
     x, y = np.array([[0.0], [1], [0.5], [9], [10], [9.5], [8]]), np.array([0, -1, -1, 1, -1, -1, -1])
     weight = jnp.array([1.0] * 6 + [0])
     start = jg.fit(jg.GaussianNB(ridge=0.1), x, np.array([0, 0, 0, 1, 1, 1, 1]))
@@ -437,5 +435,6 @@ def test_what_an_absent_row_holds_reaches_no_derivative(spoil):
 
     gradient = jax.grad(evidence, argnums=(0, 1, 2))
     by_ridge, by_x, by_weight = gradient(0.1, jnp.asarray(x), weight)
-    spoilt = gradient(0.1, jnp.asarray(x).at[6].set(spoil), weight)
-    chex.assert_trees_all_close(spoilt, (by_ridge, by_x, by_weight.at[6].set(0.0)), rtol=1e-9)
+    for spoil in (np.nan, 1e160, -np.inf):  # a square of 1e160 overflows
+        spoilt = gradient(0.1, jnp.asarray(x).at[6].set(spoil), weight)
+        chex.assert_trees_all_close(spoilt, (by_ridge, by_x, by_weight.at[6].set(0.0)), rtol=1e-9)
