@@ -89,9 +89,9 @@ def _from_scipy(x: Any) -> CompressedRows:
     if not x.dtype.isnative or x.dtype == np.float16:  # which scipy's loops do not know
         x = x.astype(np.float32 if x.dtype.itemsize == 2 and x.dtype.kind == "f" else x.dtype.newbyteorder("="))
     own = x.format != "csr"
-    # Sums of duplicates would wrap, and two truths be one.
+    # Sums of duplicates would wrap, and two truths be one; those of these formats are summed on their way.
     narrow = x.dtype.kind in "iub" and x.dtype.itemsize < 8
-    x = (x.astype(np.int64) if narrow and x.format == "coo" else x).tocsr()
+    x = (x.astype(np.int64) if narrow and x.format in ("coo", "bsr") else x).tocsr()
     check_starts(x.indptr, min(len(x.indices), len(x.data)))
     if not x.has_canonical_format:
         x = x.astype(np.int64) if narrow else x if own else x.copy()

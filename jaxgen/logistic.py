@@ -98,10 +98,17 @@ class LogisticRegression:
                     "maximum, the weights would grow for ever. Set l2 > 0"
                 )
             else:
+                remedy = "Raise max_steps or tolerance, or set l2 > 0 where a class may be separable"
+                if report.steps < self.max_steps:
+                    dtype = report.gradient_norm.dtype
+                    wider = "compute in float64, " if dtype == jnp.float32 else ""
+                    remedy = (
+                        f"Rounding in {dtype} hides what further steps would gain, where features are nearly "
+                        f"dependent: {wider}raise l2 or tolerance, or leave out features that others determine"
+                    )
                 statement = (
                     f"logistic regression did not converge in {int(report.steps)} steps: the norm of its gradient is "
-                    f"{float(report.gradient_norm):.2g}. Raise max_steps or tolerance, or set l2 > 0 where a class "
-                    "may be separable"
+                    f"{float(report.gradient_norm):.2g}. {remedy}"
                 )
             warnings.warn(statement + "; jaxgen.train returns the report.", RuntimeWarning, stacklevel=3)
         return classifier

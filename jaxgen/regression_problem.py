@@ -163,9 +163,11 @@ def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:
         _raise_for_values(data)
         culprits.raise_for_rows(data.x, HardLabels(np.zeros(len(data.x), int), data.weight, 1), domains.COMPLETE)
     if outcome.dependent >= 0:
+        n, d = data.x.shape
+        few = f", as some of {d} features in {n} rows must be" if n <= d else ""
         raise ValueError(
             f"the features of x are dependent: feature {int(outcome.dependent)} is constant or, but for rounding, a "
-            f"combination of those before it, so that no single weight is best. {remedy}"
+            f"combination of those before it{few}, so that no single weight is best. {remedy}"
         )
     if not np.isfinite(outcome.left):
         culprits.raise_for_divergence()

@@ -155,6 +155,16 @@ def test_too_few_steps_end_with_a_warning():
         assert jg.train(estimator, x, y)[1].steps == 2
 
 
+def test_a_search_that_rounding_ends_is_not_told_to_take_more_steps():
+    """Twenty features that agree but for a thousandth have curvatures a million times apart."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(100, 20)) @ (1 + 1e-3 * rng.normal(size=(20, 20)))
+    y, estimator = rng.integers(0, 2, 100), jg.LogisticRegression(l2=1e-6)
+    with pytest.warns(RuntimeWarning, match=r"Rounding in float32 hides .*: compute in float64, raise l2"):
+        jg.fit(estimator, x.astype(np.float32), y)
+    assert jg.train(estimator, x, y)[1].converged
+
+
 def test_any_optax_optimizer_reaches_the_same_optimum():
     x, y = overlapping()
     expected = jg.fit(jg.LogisticRegression(), x, y)

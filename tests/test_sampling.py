@@ -126,12 +126,12 @@ def test_what_is_refused_and_why():
     for arguments, keywords, error, message in (
         ((gaussian, 0), {}, ValueError, "n must be at least 1; found 0"),
         ((gaussian, 3), {"y": np.array([0, 1])}, ValueError, r"y must have shape \(3,\); found \(2,\)"),
-        ((gaussian, 2), {"y": np.array([0, 2])}, ValueError, "y must be 0 to 1; found 2"),
+        ((gaussian, 2), {"y": np.array([0, 2])}, ValueError, "y must be 0 to 1; found 2 in place 1"),
         ((gaussian, 2), {"y": np.array([0.0, 1.0])}, TypeError, "y must be integers; found float64"),
         ((gaussian, 2), {"total_count": 3}, ValueError, "for no other family; found one for DiagonalG|for Gaussian"),
         ((words, 2), {}, ValueError, "total_count must be given for the multinomial"),
-        ((words, 2), {"total_count": np.array([3, -1])}, ValueError, "total_count must be 0 to 9007.*; found -1"),
-        ((short, 2), {"total_count": 2**24 + 1}, ValueError, "total_count must be 0 to 16777216; found 16777217"),
+        ((words, 2), {"total_count": np.array([3, -1])}, ValueError, "total_count must be 0 to 9007.*; found -1 in"),
+        ((short, 2), {"total_count": 2**24 + 1}, ValueError, "total_count must be 0 to 16777216; found 16777217[.]$"),
         ((jg.to_linear(gaussian), 2), {}, TypeError, "sample needs a generative classifier"),
         ((jg.fit(jg.BernoulliNB(binarize=0.5), x, y), 2), {}, TypeError, "no density to sample"),
     ):

@@ -482,6 +482,7 @@ def test_narrow_duplicates_do_not_wrap():
         scipy.sparse.coo_array((values, (rows, columns)), shape=(2, 2)),
         compressed_rows,
         compressed_rows.tocsc(),
+        scipy.sparse.bsr_array((values[:, None, None], columns, np.array([0, 2, 3])), shape=(2, 2)),
         sparse.BCOO((jnp.asarray(values), jnp.stack([rows, columns], 1)), shape=(2, 2)),
     ):
         assert jg.MultinomialNB().statistics(x, np.array([0, 1])).feature_sum.exact()[0, 0] == 400
