@@ -140,9 +140,8 @@ def check_whole(name: str, values: Any, shape: tuple[int, ...], most: float = ma
         raise ValueError(f"{name} must have shape {shape}; found {values.shape}.")
     if not is_traced(values) and values.size:
         concrete = np.asarray(values)
-        outside = (concrete < 0) | (concrete > most)
-        if outside.any():
-            place = int(np.argmax(outside))
+        if concrete.min() < 0 or concrete.max() > most:
+            place = int(np.argmax((concrete < 0) | (concrete > most)))
             where = f" in place {place}" if concrete.ndim else ""
             raise ValueError(f"{name} must be 0{upper or ' or more'}; found {concrete.flat[place]}{where}.")
 
