@@ -79,7 +79,7 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | 
         lambda position, rows: summarise(position, *_slice(data, start + position, rows)), static_argnums=1
     )
     # The carry starts from the first block, which may be short: zeros would not carry the sharding of the data inside
-    # shard_map. A short last block would not wait for the others, see `map_rows`.
+    # shard_map.
     total = step(jnp.asarray(0, jnp.int32), first)
     if n > first:
         positions = jnp.arange(first, n, block, dtype=jnp.int32)
@@ -104,9 +104,8 @@ def map_rows(
     start, n = _extent(x, within)
     if n <= block:
         return function(x if within is None else within.of(x))
-    # Blocks of one size in one loop, of which the last overlaps the one before. A shorter last one would be compiled
-    # apart and run beside the loop: two factorisations of many matrices at the same time wait for each other for ever
-    # on a CPU (jaxlib 0.10.2).
+    # Blocks of one size in one loop, of which the last overlaps the one before: a shorter last one would be compiled
+    # apart.
     count = -(-n // block)
     size = -(-n // count)
     positions = jnp.minimum(size * jnp.arange(count, dtype=jnp.int32), n - size)

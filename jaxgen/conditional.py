@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen.labels import HardLabels, SoftLabels
-from jaxgen.matrices import cholesky_of_many, cholesky_or_nan, inverse_factor
+from jaxgen.matrices import cholesky_or_nan, inverse_factor
 from jaxgen.numerics import einsum, matmul
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def residuals(
     precision = einsum("cji,cjk->cik", whitening, whitening)
     both = (missing[:, :, None] & missing[:, None, :])[:, None]
     padded = jnp.where(both, precision[None], jnp.eye(d, dtype=mean.dtype)[None, None])
-    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool), cholesky_of_many)
+    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool))
     inverse = inverse_factor(factor).reshape(padded.shape)
     # The gradient of the distance in what is missing, at its mean μ_m; shared factors take all classes at once.
     residual = jnp.where(missing[:, None], 0.0, x.values[:, None] - mean[None])

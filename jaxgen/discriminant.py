@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains, gaussian_posterior
+from jaxgen import domains, gaussian_posterior, lapack
 from jaxgen.block_moments import block_moments
 from jaxgen.conditional import expected
 from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
-from jaxgen.matrices import cholesky_or_nan, inverse_factor, loading_lapack, with_diagonal
+from jaxgen.matrices import cholesky_or_nan, inverse_factor, with_diagonal
 from jaxgen.moments import Moments, diagonal, resolved
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.pytree import STATIC, pytree
@@ -155,7 +155,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def loading(self) -> AbstractContextManager[None]:
         """LAPACK, for a full covariance."""
-        return loading_lapack() if self.covariance == "full" else super().loading()
+        return lapack.loading() if self.covariance == "full" else super().loading()
 
     def summarise(self, x: Float[Array, "n d"] | PartialRows, labels: Labels) -> Moments:
         """Weight, mean and centred scatter of a block of rows."""

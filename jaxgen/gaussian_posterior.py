@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import lapack
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.matrices import cholesky_or_nan, diagonals, inverse_factor
 from jaxgen.moments import Moments
@@ -161,7 +162,7 @@ def _scale(prior: NormalInverseWishart, form: tuple[int, ...], dtype: np.dtype) 
     scale = jnp.asarray(prior.scale).astype(dtype)
     if scale.ndim == 2:
         scale = (scale + scale.T) / 2  # as it is; and what takes derivatives by all of its elements changes both halves
-        factor = jnp.linalg.cholesky(jax.lax.stop_gradient(scale))
+        factor = lapack.cholesky(jax.lax.stop_gradient(scale)[None])
         return jnp.where(jnp.all(jnp.isfinite(factor)), scale, jnp.nan)
     scale = jnp.where(scale > 0, scale, jnp.nan)
     return jnp.broadcast_to(scale, form) if len(form) == 1 else jnp.diag(jnp.broadcast_to(scale, form[:1]))

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy.linalg import solve_triangular
 
+from jaxgen import lapack
 from jaxgen.numerics import matmul, varying_alike
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def gmres(matvec: Callable[[Array], Array], b: Float[Array, " n"]) -> Float[Arra
         norm = table[0, 0]
         nearer = norm < left
         nearest, left = (jnp.where(nearer, new, old) for new, old in ((x, nearest), (norm, left)))
-        q, r = jnp.linalg.qr(table[:, 1:])
+        q, r = lapack.qr(table[:, 1:])
         y = solve_triangular(r, matmul(q.T, table[:, 0]))
         return x + matmul(y, vectors[:-1]), nearest, left, nearer & (j > 1), number + 1
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -14,10 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxgen import lapack
 from jaxgen.numerics import matmul, shortcut
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jax import Array
     from jaxtyping import Bool, Float
@@ -26,50 +23,17 @@ if TYPE_CHECKING:
 _STRIP = 16
 # Strips in which a wide symmetric matrix is made, about, and rows of the last one, at least.
 _STRIPS, _LAST_ROWS = 4, 16
-# The first that JAX loads of it.
-_LAPACK = "scipy.linalg.cython_blas"
-
-
-@contextlib.contextmanager
-def loading_lapack() -> Iterator[None]:
-    """Beside what is done here load what JAX takes LAPACK from on a CPU, as it does for the first factorisation: SciPy.
-
-    That is 0.08 s of the 1.1 in which a new process fits LDA. While its statistics are compiled, it is hardly any.
-    Afterwards it is loaded: two threads that come to the modules of a package in another order wait for each other,
-    which Python ends with an error in one of them.
-    """
-    if _LAPACK in sys.modules or jax.default_backend() != "cpu":
-        yield
-        return
-    thread = threading.Thread(target=import_module, args=(_LAPACK,), name="jaxgen-lapack")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 @jax.custom_jvp
-def cholesky_of_many(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
-    """Lower Cholesky factors of many small matrices, NaN where there is none; a column of all of them at a time.
-
-    LAPACK's, of many matrices, must not run beside another one on a CPU: in jaxlib 0.10.2 the two wait for each other
-    for ever, and nothing keeps XLA or two threads of a caller from running them so.
-    """
-
-    def column(j: Array, factor: Array) -> Array:
-        row = lax.dynamic_index_in_dim(factor, j, 1, keepdims=False)
-        rest = lax.dynamic_index_in_dim(matrices, j, 2, keepdims=False) - jnp.sum(factor * row[:, None], axis=-1)
-        pivot = jnp.sqrt(lax.dynamic_index_in_dim(rest, j, 1))
-        below = (jnp.arange(rest.shape[-1]) >= j)[None]
-        return lax.dynamic_update_index_in_dim(factor, jnp.where(below, rest / pivot, 0.0), j, 2)
-
-    return lax.fori_loop(0, matrices.shape[-1], column, jnp.zeros_like(matrices))
+def cholesky(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+    """Lower Cholesky factors of symmetric matrices, NaN where there is none."""
+    return lapack.cholesky(matrices)
 
 
-@cholesky_of_many.defjvp
-def _cholesky_of_many_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    factor = cholesky_of_many(*primals)
+@cholesky.defjvp
+def _cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    factor = cholesky(*primals)
     return factor, _change_of_factor(factor, tangents[0])
 
 
@@ -83,41 +47,37 @@ def _known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]
 @_known_factor.defjvp
 def _known_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
     factor = _known_factor(*primals)
-    return factor, _change_of_factor(factor, 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], 1, 2)))
+    return factor, _change_of_factor(factor, tangents[0])
+
+
+@jax.custom_jvp
+def factor_of_gram(rows: Float[Array, "n d"]) -> Float[Array, "d d"]:
+    """The lower Cholesky factor of AᵀA, n ≥ d: the triangle of A's QR factorisation, with the digits of A."""
+    triangle = lapack.triangle(rows)
+    return (jnp.where(diagonals(triangle) < 0, -1.0, 1.0)[:, None] * triangle).T
+
+
+@factor_of_gram.defjvp
+def _factor_of_gram_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    factor = factor_of_gram(*primals)
+    whitening = inverse_factor(factor[None])[0].T
+    half = matmul(matmul(primals[0], whitening).T, matmul(tangents[0], whitening))
+    return factor, matmul(factor, _half(half + half.T))
 
 
 def _change_of_factor(factor: Array, change: Array) -> Array:
     """dL = L Φ(L⁻¹ dA L⁻ᵀ), Φ the lower triangle with half of the diagonal (Murray 2016, equation 8)."""
-    inverse = inverse_factor(factor)
-    middle = matmul(matmul(inverse, change), jnp.swapaxes(inverse, 1, 2))
-    half = jnp.tril(middle) - 0.5 * jnp.eye(middle.shape[-1], dtype=middle.dtype)[None] * middle
-    return matmul(factor, half)
+    inverse, change = inverse_factor(factor), 0.5 * (change + jnp.swapaxes(change, 1, 2))  # in both halves alike
+    return matmul(factor, _half(matmul(matmul(inverse, change), jnp.swapaxes(inverse, 1, 2))))
 
 
-@jax.custom_jvp
-def _symmetric(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    """Matrices that are symmetric as they are, and in their derivatives."""
-    return matrices
-
-
-@_symmetric.defjvp
-def _symmetric_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return _symmetric(*primals), 0.5 * (tangents[0] + jnp.swapaxes(tangents[0], -1, -2))
-
-
-def _cholesky(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
-    """Lower Cholesky factors of symmetric matrices.
-
-    `jnp.linalg.cholesky` adds each to its transpose first, and XLA makes both anew: an estimate of QDA for ten classes
-    of 100 features takes 3.3 ms with it, and 1.8 with this.
-    """
-    return lax.linalg.cholesky(_symmetric(matrices), symmetrize_input=False)
+def _half(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
+    """Lower triangles with half of the diagonal."""
+    return with_diagonal(jnp.tril(matrices), 0.5 * diagonals(matrices))
 
 
 def cholesky_or_nan(
-    covariance: Float[Array, "classes d d"],
-    regularised: Bool[Array, ""],
-    factorise: Callable[[Array], Array] = _cholesky,
+    covariance: Float[Array, "classes d d"], regularised: Bool[Array, ""]
 ) -> Float[Array, "classes d d"]:
     """The lower Cholesky factors of a stack of covariances, NaN for each one that is numerically singular.
 
@@ -134,12 +94,12 @@ def cholesky_or_nan(
         return jnp.all(diagonals(factor) ** 2 > floor, axis=-1)
 
     # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
-    factor = factorise(lax.stop_gradient(covariance))
+    factor = lapack.cholesky(lax.stop_gradient(covariance))
     regular = is_regular(factor)
 
     def lifted() -> Array:
         lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
-        again = factorise(with_diagonal(covariance, diagonal + lift))
+        again = cholesky(with_diagonal(covariance, diagonal + lift))
         return jnp.where(is_regular(again)[:, None, None], again, jnp.nan)
 
     return shortcut(jnp.all(regular), lambda: _known_factor(covariance, factor), lifted)
@@ -151,9 +111,12 @@ def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
     return matrices.reshape(*batch, d * d)[..., :: d + 1]
 
 
-def with_diagonal(matrices: Float[Array, "k d d"], diagonal: Float[Array, "k d"]) -> Float[Array, "k d d"]:
+def with_diagonal(
+    matrices: Float[Array, "*batch d d"], diagonal: Float[Array, "*batch d"]
+) -> Float[Array, "*batch d d"]:
     """The same matrices with other diagonals."""
-    return jnp.where(jnp.eye(matrices.shape[-1], dtype=bool)[None], diagonal[:, None, :], matrices)
+    own = jnp.eye(matrices.shape[-1], dtype=bool).reshape(*[1] * (matrices.ndim - 2), *matrices.shape[-2:])
+    return jnp.where(own, diagonal[..., None, :], matrices)
 
 
 def lower_triangle(

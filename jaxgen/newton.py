@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen import lapack
 from jaxgen.optimum import Optimum
 
 if TYPE_CHECKING:
@@ -112,8 +113,8 @@ def _direction(hessian: Array, gradient: Array) -> Array:
     # little where far out on separable data the curvature vanishes with the gradient.
     size, eps = hessian.shape[0], jnp.finfo(hessian.dtype).eps
     diagonal = jnp.eye(size, dtype=hessian.dtype)
-    factor = jax.scipy.linalg.cho_factor(hessian * (1 + 2 * size * eps * diagonal) + 8 * eps * diagonal, lower=True)
-    direction = -jax.scipy.linalg.cho_solve(factor, gradient.ravel()).reshape(gradient.shape)
+    factor = lapack.cholesky((hessian * (1 + 2 * size * eps * diagonal) + 8 * eps * diagonal)[None])[0]
+    direction = -jax.scipy.linalg.cho_solve((factor, True), gradient.ravel()).reshape(gradient.shape)
     return jnp.where(jnp.vdot(direction, gradient) < 0, direction, -gradient)
 
 

@@ -17,7 +17,7 @@ from jaxgen.classifier import Classifier, generative
 from jaxgen.density import Marginal, optional
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
-from jaxgen.matrices import diagonals
+from jaxgen.matrices import factor_of_gram
 from jaxgen.scoring import score
 
 if TYPE_CHECKING:
@@ -102,12 +102,9 @@ def background(
     within = density.cholesky
     if within.shape[0] > 1:
         within = root[..., None] * jnp.where(occurs[..., None], within, 0.0)
-    # With the factors side by side, Σ = AAᵀ: the triangle of A's QR factorisation is a Cholesky factor that keeps the
-    # digits which the sum of products would lose where means are far apart.
+    # With the factors side by side, Σ = AᵀA, whose sums would lose digits where means are far apart.
     columns = jnp.concatenate([jnp.swapaxes(within, 1, 2).reshape(-1, within.shape[-1]), between])
-    triangle = jnp.linalg.qr(columns, mode="r")
-    sign = jnp.where(diagonals(triangle) < 0, -1.0, 1.0)
-    return Gaussian(mean, (sign[:, None] * triangle).T[None])
+    return Gaussian(mean, factor_of_gram(columns)[None])
 
 
 class _Relative(NamedTuple):

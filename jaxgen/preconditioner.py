@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from jaxgen import host_arrays, platform
+from jaxgen import host_arrays, lapack, platform
 from jaxgen.matrices import inverse_factor
 from jaxgen.numerics import einsum
 
@@ -90,7 +89,7 @@ class Preconditioner(NamedTuple):
         # separable data the curvature vanishes.
         eps, identity = float(jnp.finfo(curvature.dtype).eps), jnp.eye(len(curvature), dtype=curvature.dtype)
         lift = max(_FLATTEST, 2 * len(curvature) * eps)
-        factor = lax.linalg.cholesky(curvature * (1 + lift * identity) + 8 * eps * identity, symmetrize_input=False)
+        factor = lapack.cholesky((curvature * (1 + lift * identity) + 8 * eps * identity)[None])[0]
         factor = jnp.where(jnp.all(jnp.isfinite(factor)), factor, identity)
         return cls(factor, inverse_factor(factor[None])[0])
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, culprits, domains, inputs
+from jaxgen import arguments, culprits, domains, inputs, lapack
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.matrices import diagonals
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
@@ -75,7 +75,7 @@ class Problem(NamedTuple):
     def triangle(self) -> Float[Array, "k d_and_m"]:
         """R, with RᵀR = Σ_i fraction_i [x_i, t_i][x_i, t_i]ᵀ."""
         rows = jnp.sqrt(self.fraction)[:, None] * jnp.concatenate([self.x, self.target], axis=1)
-        return jnp.linalg.qr(lax.stop_gradient(rows), mode="r")
+        return lapack.triangle(lax.stop_gradient(rows))
 
     def loss(self, weights: Float[Array, "d m"], penalty: Float[Array, " d"] | None = None) -> Float[Array, ""]:
         """½ Σ_i fraction_i ‖x_iᵀw − t_i‖² + ½ Σ_j penalty_j ‖w_j‖²."""

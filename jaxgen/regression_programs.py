@@ -12,7 +12,7 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jax.tree_util import Partial
 
-from jaxgen import coordinate_descent, first_order
+from jaxgen import coordinate_descent, first_order, lapack
 from jaxgen.numerics import matmul, varying_alike, working_dtype
 from jaxgen.optimum import at_optimum
 from jaxgen.regression_problem import Outcome, Problem, standardise
@@ -43,7 +43,7 @@ def ridge(data: Data, l2: Any) -> tuple[tuple[Array, Array], Outcome]:
     more = jnp.concatenate([jnp.diag(jnp.sqrt(penalty)), jnp.zeros((d, m), penalty.dtype)], axis=1)
     # Large rows first: reflections of small ones would lose the digits of those below (Higham 2002, section 19.4).
     rows = lax.stop_gradient(jnp.concatenate([more, problem.triangle()]))
-    triangle = jnp.linalg.qr(rows, mode="r")
+    triangle = lapack.triangle(rows)
     factor = triangle[:d, :d]
     dependent = problem.are_dependent(rows, factor, penalty)
     first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)

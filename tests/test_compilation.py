@@ -1,6 +1,7 @@
 """What is compiled, how often, and for which platforms."""
 
 import dataclasses
+import re
 from functools import partial
 
 import chex
@@ -12,6 +13,7 @@ from jax import export
 from registry import CASES, D, K, each, each_case
 
 import jaxgen as jg
+from jaxgen import linear_regression
 
 pytestmark = pytest.mark.every_platform
 
@@ -197,15 +199,59 @@ def test_what_is_loaded_on_a_thread_has_been_when_a_call_ends(run_script):
     """Else a caller who loads another part of it meets Python's error for imports that wait for each other."""
     code = """
 import sys, threading, time, numpy, jaxgen as jg
-from jaxgen import matrices
-load, threads = matrices.import_module, []
+from jaxgen import lapack
+load, threads = lapack.import_module, []
 def slowly(name):
     threads.append(threading.current_thread())
     time.sleep(2)
     load(name)
-matrices.import_module = slowly
+lapack.import_module = slowly
 x, y = numpy.random.default_rng(0).normal(size=(20, 2)), numpy.arange(20) % 2
 jg.LDA().statistics(x, y)
 print(len(threads), threads[0].is_alive(), "scipy.linalg" in sys.modules)
 """
     assert run_script(code, optimised=False) == ["1 False True"]
+
+
+def fits_that_factorise():
+    """A fit for each kind of factorisation, and for rows of which each has one."""
+    y, observed = np.arange(40) % 2, np.random.default_rng(1).random((40, 4)) < 0.8
+    halves = jg.MixedNB(((jg.QDA(), (0, 1)), (jg.QDA(), (2, 3))))
+
+    def by_em(x):
+        c = jg.fit(jg.LDA(), x, y, num_classes=2, observed=observed)
+        return jg.log_evidence(c, x, observed=observed), jg.impute(c, x, observed, key=jax.random.key(0))
+
+    return (
+        lambda x: jg.relative_mahalanobis(jg.fit(jg.QDA(), x, y, num_classes=2), x),
+        lambda x: jg.fit(halves, x, y, num_classes=2),
+        lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=2),
+        lambda x: linear_regression.ridge(x, x[:, 0], 1.0),
+        by_em,
+    )
+
+
+def test_no_program_factorises_several_matrices_by_one_call():
+    """Two such calls at once wait for each other for ever, and XLA, or two threads of a caller, run them so."""
+    x = jnp.zeros((3, 40, 4))
+    for fit in fits_that_factorise():
+        program = jax.jit(jax.vmap(fit)).lower(x).as_text()
+        calls = re.findall(r'lapack_.(?:potrf|geqrf|orgqr)_ffi.*num_batch_dims = "(.)"', program)
+        assert set(calls) == {"0"}
+
+
+def test_fits_at_the_same_time_do_not_wait_for_each_other(run_script):
+    code = """
+import os, threading
+from concurrent.futures import ThreadPoolExecutor
+import jax, numpy, jaxgen as jg
+threading.Timer(60, os._exit, [1]).start()
+rng, qda = numpy.random.default_rng(0), jg.QDA(ridge=0.1)
+x, y = rng.normal(size=(3_000, 64)).astype(numpy.float32), rng.integers(0, 64, 3_000)
+with ThreadPoolExecutor(2) as pool:
+    print(len(list(pool.map(lambda _: jg.fit(qda, x[:, :32], y), range(50)))))
+both = jg.MixedNB(((qda, tuple(range(32))), (qda, tuple(range(32, 64)))))
+print(len([jax.block_until_ready(jg.fit(both, x, y)) for _ in range(50)]), flush=True)
+os._exit(0)
+"""
+    assert run_script(code) == ["50", "50"]

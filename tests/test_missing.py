@@ -379,20 +379,6 @@ def words():
     return jg.fit(jg.MultinomialNB(), *BY_NAME["MultinomialNB"].data())
 
 
-def test_no_program_of_partial_rows_calls_lapack():
-    """Two of its batched factorisations at once wait for each other for ever, and XLA runs them so."""
-    case = BY_NAME["LDA"]
-    c = jg.fit(case.estimator, *case.data())
-    x, _, observed = partly(case, n=6)
-    y = np.arange(6) % K
-
-    def everything(c, x, observed):
-        statistics = case.estimator.statistics(x, y, num_classes=K, observed=observed, given=c)
-        return statistics, jg.log_evidence(c, x, observed=observed), jg.impute(c, x, observed, key=jax.random.key(0))
-
-    assert "lapack" not in jax.jit(everything).lower(c, x, observed).as_text()
-
-
 @pytest.mark.thorough
 def test_labels_out_of_range_and_absent_rows_under_em():
     x, y, observed = bivariate(30)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from jaxgen.matrices import cholesky_of_many, cholesky_or_nan, inverse_factor
+from jaxgen.matrices import cholesky, cholesky_or_nan, factor_of_gram, inverse_factor
 from jaxgen.numerics import safe_divide, safe_log, shortcut, working_dtype
 from jaxgen.total import Total, all_leaves
 
@@ -52,10 +52,21 @@ print(np.abs(factor @ factor.T - np.cov(x.T.astype(np.float64), bias=True)).max(
 def test_factors_of_many_matrices():
     root = np.random.default_rng(0).normal(size=(5, 18, 18))
     matrices = root @ np.swapaxes(root, 1, 2) + np.eye(18)
-    np.testing.assert_allclose(cholesky_of_many(matrices), np.linalg.cholesky(matrices), atol=1e-12)
-    assert np.isnan(cholesky_of_many(-matrices)).any(axis=(1, 2)).all()
+    stacked = jax.vmap(jax.vmap(cholesky))(np.stack([[matrices, 4 * matrices], [matrices, -matrices]]))
+    np.testing.assert_allclose(stacked[0, 1], 2 * np.linalg.cholesky(matrices), atol=1e-12)
+    assert np.isnan(stacked[1, 1]).any(axis=(1, 2)).all()
     small = jnp.asarray(matrices[:2, :3, :3])
-    check_grads(jax.jit(lambda a: cholesky_of_many((a + jnp.swapaxes(a, 1, 2)) / 2)), (small,), order=2, rtol=1e-5)
+    factors = jax.jit(jax.vmap(lambda a: cholesky((a + jnp.swapaxes(a, 1, 2)) / 2)))
+    check_grads(factors, (jnp.stack([small, 2 * small]),), order=2, rtol=1e-5)
+
+
+def test_the_factor_of_a_gram_matrix_has_the_digits_of_its_rows():
+    rows = np.random.default_rng(0).normal(size=(2, 7, 3))
+    gram = np.swapaxes(rows, 1, 2) @ rows
+    np.testing.assert_allclose(jax.vmap(factor_of_gram)(rows), np.linalg.cholesky(gram), atol=1e-12)
+    check_grads(jax.jit(jax.vmap(factor_of_gram)), (rows,), order=2, rtol=1e-5)
+    near = np.array([[1.0, 1], [1e-9, 0], [0, 0]])  # whose products hold nothing of 1e-18
+    np.testing.assert_allclose(factor_of_gram(near)[1, 1], 1e-9, rtol=1e-6)
 
 
 def test_subtracting_whole_numbers_is_exact_where_little_remains():
