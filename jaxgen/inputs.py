@@ -17,6 +17,7 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.missing import PartialRows
+from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 from jaxgen.tracing import is_traced, primal
 
@@ -106,6 +107,14 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     if not is_traced(numbers := primal(weight)):
         check_range("sample_weight", np.asarray(numbers), "A row that should not count has weight 0.")
     return weight
+
+
+def weighs(weight: AnyArray, dtype: Any) -> np.ndarray:
+    """Which concrete weights are more than zero where they are added up, beside data of a dtype.
+
+    What is below its normal numbers is zero to XLA.
+    """
+    return np.asarray(weight) >= np.finfo(working_dtype(dtype)).tiny
 
 
 def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: str) -> HardLabels:

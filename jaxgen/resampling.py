@@ -111,7 +111,7 @@ def cross_validate(
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
     fold = fold_of_each(folds, rows.y)
-    _check_weight(fold, rows.sample_weight)
+    _check_weight(fold, rows)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     inside = members(fold)
@@ -145,11 +145,11 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     return Rows(x, y, weight, observed)
 
 
-def _check_weight(fold: Int[np.ndarray, " n"], sample_weight: Any) -> None:
+def _check_weight(fold: Int[np.ndarray, " n"], rows: Rows) -> None:
     """Raise where the rows outside a fold have no weight, which leaves nothing to fit to."""
-    if sample_weight is None:
+    if rows.sample_weight is None:
         return
-    present = np.asarray(sample_weight) != 0
+    present = inputs.weighs(rows.sample_weight, rows.x.dtype)
     if not present.any():
         culprits.raise_for_no_weight()
     held = np.bincount(fold, present)

@@ -155,10 +155,14 @@ def test_what_correlated_features_fill_in_is_fitted_for_each_fold():
 
 @pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.LogisticRegression()], ids=str)
 def test_something_must_be_left_to_fit_to(estimator):
-    fold = np.arange(8) % 2
-    for weight, message in ((np.zeros(8), "weights of all rows are zero"), (fold, "found all of it in fold 1")):
+    fold, x = np.arange(8) % 2, X[:8].astype(np.float32)
+    weights_of_one = fold, np.where(fold == 0, 1e-50, 1.0)  # which is zero in float32
+    for weight, message in (
+        *((weight, "weights of all rows are zero") for weight in (np.zeros(8), np.full(8, 1e-50))),
+        *((weight, "found all of it in fold 1") for weight in weights_of_one),
+    ):
         with pytest.raises(ValueError, match=message):
-            jg.cross_validate(estimator, X[:8], Y[:8], folds=fold, sample_weight=weight)
+            jg.cross_validate(estimator, x, Y[:8], folds=fold, sample_weight=weight)
     with pytest.raises(ValueError, match="found all of it in fold 3"):
         jg.cross_validate(estimator, X[:8], Y[:8], folds="leave-one-out", sample_weight=np.arange(8) == 3)
 
@@ -484,6 +488,7 @@ def test_a_class_that_a_resample_lacks_is_impossible_there():
         ({"y": Y[:5]}, ValueError, "y must have one entry for each of the 120 rows"),
         ({"x": np.where(np.arange(N)[:, None] == 7, np.nan, X)}, ValueError, "found nan at row 7, column 0"),
         ({"sample_weight": np.zeros(N)}, ValueError, "the weights of all rows are zero"),
+        ({"sample_weight": np.full(N, 1e-320)}, ValueError, "the weights of all rows are zero"),
         (
             {"estimator": jg.GaussianNB(ridge=0.0), "x": X[:6], "y": np.arange(6) % 2},
             ValueError,
