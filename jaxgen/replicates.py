@@ -85,8 +85,8 @@ def bootstrap(
         estimator.check()
     rows = inputs.check_rows(x, sparse=getattr(estimator, "takes_sparse", False), observed=observed)
     labels = inputs.check_labels(rows, y, num_classes, sample_weight)
-    known = labels.weight is not None and not is_traced(labels.weight)
-    if known and not inputs.weighs(labels.weight, rows.dtype).any():
+    weight = labels.weight
+    if weight is not None and not is_traced(weight) and not inputs.weighs(weight, rows.dtype).any():
         culprits.raise_for_no_weight()
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
     rows, mask = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
