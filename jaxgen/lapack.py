@@ -60,11 +60,11 @@ def _of_each(factorise: Callable[[Array], Any]) -> Callable[[Array], Any]:
 
     @in_turn.def_vmap
     def _(size: int, _: Any, stacks: Array) -> tuple[Any, Any]:
-        # A loop over all, in which `vmap` would put a stack into each step.
-        results = in_turn(stacks.reshape(size * stacks.shape[1], *stacks.shape[2:]))
-        return jax.tree.map(lambda a: a.reshape(*stacks.shape[:2], *a.shape[1:]), results), jax.tree.map(
-            lambda _: True, results
-        )
+        # One loop over all: `vmap` would put a stack into each of its steps.
+        count, *shape = stacks.shape[1:]
+        results = in_turn(stacks.reshape(size * count, *shape))
+        apart = jax.tree.map(lambda a: a.reshape(size, count, *a.shape[1:]), results)
+        return apart, jax.tree.map(lambda _: True, results)
 
     def run(stack: Array, *, tuning: Tuning) -> Any:
         return in_turn(stack) if tuning.factorise == "in turn" else factorise(stack)

@@ -25,16 +25,9 @@ _STRIP = 16
 _STRIPS, _LAST_ROWS = 4, 16
 
 
-@jax.custom_jvp
 def cholesky(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """Lower Cholesky factors of symmetric matrices, NaN where there is none."""
-    return lapack.cholesky(matrices)
-
-
-@cholesky.defjvp
-def _cholesky_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    factor = cholesky(*primals)
-    return factor, _change_of_factor(factor, tangents[0])
+    return _known_factor(matrices, lapack.cholesky(lax.stop_gradient(matrices)))
 
 
 @jax.custom_jvp
