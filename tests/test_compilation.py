@@ -222,11 +222,21 @@ def fits_that_factorise():
         c = jg.fit(jg.LDA(), x, y, num_classes=2, observed=observed)
         return jg.log_evidence(c, x, observed=observed), jg.impute(c, x, observed, key=jax.random.key(0))
 
+    def mixture(x):
+        return jnp.sum(jg.fit_em(jg.GaussianNB(), x, y - 1, num_classes=2, key=jax.random.key(0)).density.mean)
+
+    def evidence(x):
+        estimator = jg.QDA(prior=jg.NormalInverseWishart(jnp.zeros(4)))
+        return jg.log_marginal_likelihood(estimator, estimator.statistics(x, y, num_classes=2))
+
     return (
         lambda x: jg.relative_mahalanobis(jg.fit(jg.QDA(), x, y, num_classes=2), x),
         lambda x: jg.fit(halves, x, y, num_classes=2),
-        lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=2),
+        lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=2),  # by Newton's method
+        lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=60),  # by L-BFGS
         lambda x: linear_regression.ridge(x, x[:, 0], 1.0),
+        jax.grad(mixture),  # whose equations are solved by GMRES
+        evidence,
         by_em,
     )
 
