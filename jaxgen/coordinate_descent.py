@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.sparse.linalg import cg
 from jax.tree_util import Partial
 
+from jaxgen import lapack
 from jaxgen.matrices import diagonals
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, varying_alike
 from jaxgen.optimum import at_optimum
@@ -70,7 +70,7 @@ def _start(
         return jnp.zeros_like(penalty), jnp.zeros_like(penalty, bool, shape=())
     factor = triangle[:d, :d]
     is_minimum = jnp.all(penalty == 0) & ~jnp.any(problem.are_dependent(triangle, factor, penalty))
-    return jnp.where(is_minimum, solve_triangular(factor, triangle[:d, d]), 0.0), is_minimum
+    return jnp.where(is_minimum, lapack.solve_upper(factor, triangle[:d, d:])[:, 0], 0.0), is_minimum
 
 
 def _loss_of_active(problem: Problem, penalty: Array, sign: Array, active: Array, weights: Array) -> Array:
@@ -84,7 +84,7 @@ def _invert(a: Array, active: Array, v: Array) -> Array:
 
     By the singular values of A, since those of AᵀA know half of the digits.
     """
-    _, size, directions = jnp.linalg.svd(a * active[None], full_matrices=False)
+    _, size, directions = lapack.svd(a * active[None])
     known = size > 8 * len(v) * float(jnp.finfo(v.dtype).eps) * size[0]
     inverse = jnp.where(known, 1 / jnp.where(known, size, 1.0) ** 2, 0.0)
     return matmul(directions.T, inverse * matmul(directions, v)) + (1 - active) * v

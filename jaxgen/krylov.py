@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 from jax import lax
-from jax.scipy.linalg import solve_triangular
 
 from jaxgen import lapack
 from jaxgen.numerics import matmul, varying_alike
@@ -70,7 +69,7 @@ def gmres(matvec: Callable[[Array], Array], b: Float[Array, " n"]) -> Float[Arra
         nearer = norm < left
         nearest, left = (jnp.where(nearer, new, old) for new, old in ((x, nearest), (norm, left)))
         q, r = lapack.qr(table[:, 1:])
-        y = solve_triangular(r, matmul(q.T, table[:, 0]))
+        y = lapack.solve_upper(r, matmul(q.T, table[:, :1]))[:, 0]
         return x + matmul(y, vectors[:-1]), nearest, left, nearer & (j > 1), number + 1
 
     def unfinished(state: tuple[Array, ...]) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -113,8 +112,8 @@ def _direction(hessian: Array, gradient: Array) -> Array:
     # little where far out on separable data the curvature vanishes with the gradient.
     size, eps = hessian.shape[0], jnp.finfo(hessian.dtype).eps
     diagonal = jnp.eye(size, dtype=hessian.dtype)
-    factor = lapack.cholesky((hessian * (1 + 2 * size * eps * diagonal) + 8 * eps * diagonal)[None])[0]
-    direction = -jax.scipy.linalg.cho_solve((factor, True), gradient.ravel()).reshape(gradient.shape)
+    raised = hessian * (1 + 2 * size * eps * diagonal) + 8 * eps * diagonal
+    direction = -lapack.solve_positive(raised, gradient.ravel()).reshape(gradient.shape)
     return jnp.where(jnp.vdot(direction, gradient) < 0, direction, -gradient)
 
 

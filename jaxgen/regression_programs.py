@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.linalg import solve_triangular
 from jax.tree_util import Partial
 
 from jaxgen import coordinate_descent, first_order, lapack
@@ -47,7 +46,7 @@ def ridge(data: Data, l2: Any) -> tuple[tuple[Array, Array], Outcome]:
     factor = triangle[:d, :d]
     dependent = problem.are_dependent(rows, factor, penalty)
     first = jnp.where(jnp.any(dependent), jnp.argmax(dependent), -1)
-    weights = jnp.where(first < 0, solve_triangular(factor, triangle[:d, d:]), jnp.nan)
+    weights = jnp.where(first < 0, lapack.solve_upper(factor, triangle[:d, d:]), jnp.nan)
     weights = at_optimum(Partial(Problem.loss, problem, penalty=penalty), weights, Partial(_solve_normal, factor))
     outcome = Outcome(problem.valid, problem.total, dependent=first)
     return problem.coefficients(weights, data), outcome
@@ -55,7 +54,7 @@ def ridge(data: Data, l2: Any) -> tuple[tuple[Array, Array], Outcome]:
 
 def _solve_normal(factor: Array, v: Array) -> Array:
     """(RᵀR)⁻¹ v."""
-    return solve_triangular(factor, solve_triangular(factor, v, trans="T"))
+    return lapack.solve_upper(factor, lapack.solve_upper(factor, v, transposed=True))
 
 
 @partial(jax.jit, static_argnames="max_steps")

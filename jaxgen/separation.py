@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import optimum
+from jaxgen import lapack, optimum
 from jaxgen.numerics import matmul
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def escapes(problem: Problem, solution: Float[Array, "p m"]) -> Bool[Array, ""]:
         step = optimum.newton_step(problem.loss, solution)
         rounding = 16 * eps * matmul(jnp.abs(design), jnp.abs(step))
         return jnp.any(jnp.abs(matmul(design, step)) > _FIRST + rounding)
-    size, directions = jnp.linalg.eigh(matmul(design.T, design))
+    size, directions = lapack.eigh(matmul(design.T, design))
     directions = jnp.where(size > 8 * len(size) * eps * size[-1], directions, 0.0)
 
     def within(table: Array) -> Array:

@@ -234,7 +234,9 @@ def fits_that_factorise():
         lambda x: jg.fit(halves, x, y, num_classes=2),
         lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=2),  # by Newton's method
         lambda x: jg.train(jg.LogisticRegression(), x, y, num_classes=60),  # by L-BFGS
+        lambda x: jg.train(jg.LogisticRegression(l2=0.0), x, y, num_classes=2),  # are classes separable?
         lambda x: linear_regression.ridge(x, x[:, 0], 1.0),
+        jax.grad(lambda x: jnp.sum(linear_regression.lasso(x, x[:, 0], 1.0).weights)),
         jax.grad(mixture),  # whose equations are solved by GMRES
         evidence,
         by_em,
@@ -246,7 +248,7 @@ def test_no_program_factorises_several_matrices_by_one_call():
     x = jnp.zeros((3, 40, 4))
     for fit in fits_that_factorise():
         program = jax.jit(jax.vmap(fit)).lower(x).as_text()
-        calls = re.findall(r'lapack_.(?:potrf|geqrf|orgqr)_ffi.*num_batch_dims = "(.)"', program)
+        calls = re.findall(r'lapack_.(?:potrf|geqrf|orgqr|syevd|gesdd|trsm)_ffi.*num_batch_dims = "(.)"', program)
         assert set(calls) == {"0"}
 
 
