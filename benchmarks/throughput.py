@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's bars, where each ends
 # Of a case. Nine rounds at least: a machine that others share may be half as fast for a second at a time.
 EFFORT = Effort(budget=2.0, least=9, rest=REST)
+# Where one side is on an accelerator, and the other on the cores beside it.
+ACCELERATED = Effort(budget=1.0, least=1, in_turn=False)
 
 
 class DisagreementError(Exception):
@@ -106,33 +108,32 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
     if not cases:
         raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {', '.join(c.name for c in CASES)}")
     console = wide_console(160)
+    on_cpu = jax.default_backend() == "cpu"
     sizes = Sizes.quick() if quick else Sizes().filling(jax.default_backend())
+    effort = QUICK if quick else EFFORT if on_cpu else ACCELERATED
     results: list[Result] = []
+    about = environment()
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("the machine's own rates", total=len(cases))
-        rates = machine_rates(0.02 if quick else 1.0)
+        rates = machine_rates(0.02 if quick else 1.0 if on_cpu else 10.0)
+        record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes), "results": []}
         for case in cases:
             progress.update(task, description=case.name)
-            results.append(measure(case, sizes, QUICK if quick else EFFORT))
+            results.append(measure(case, sizes, effort))
+            record["results"].append(asdict(results[-1]))
+            save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)
-    about = environment()
     console.print(_table(results, rates))
     console.print(
         f"{sizes.describe()}\n{logistic_jobs.NOTE}\n"
-        "Medians of alternating warm calls; ratio = scikit-learn / jaxgen; compile = first call − warm call.\n"
+        f"Medians of {'alternating ' * effort.in_turn}warm calls; ratio = scikit-learn / jaxgen; "
+        "compile = first call − warm call.\n"
         "GB/s = the data read once / time, GFLOP/s = the plainest algorithm's operations / time: lower bounds on what "
         "the program moves and computes.\n"
         "apart = the largest difference from a peer's answer, checked before timing; best = that of the classifier "
         "that generated the data (1 − Bayes error).\n" + describe(about),
         highlight=False,
     )
-    record = {
-        "environment": about,
-        "rates": rates,
-        "sizes": asdict(sizes),
-        "results": [asdict(result) for result in results],
-    }
-    save_json(record, out / "throughput.json")
     draw(record, out / "throughput.png")
     console.print(f"Written to {out}: throughput.json, throughput.png", highlight=False)
 

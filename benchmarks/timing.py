@@ -43,12 +43,14 @@ class Effort(NamedTuple):
         rest: seconds of quiet before each call, and after it as many of calls that are not timed, one at least: the
             first ones from rest find caches cold, and all threads on one core. Measured on two cores, after 0.1 s: a
             sum by two threads takes 10 ms, then 15 three times, and 10 ever after.
+        in_turn: whether the functions are timed in turn, since they disturb each other; else each by itself.
     """
 
     budget: float = 0.5
     least: int = 3
     most: int = 30
     rest: float | None = None
+    in_turn: bool = True
 
 
 USUAL = Effort()
@@ -63,11 +65,13 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def race(functions: Sequence[Callable[[], Any]], effort: Effort = USUAL) -> tuple[list[float], ...]:
-    """Times of each function, called in turn so that the machine's noise falls on all alike.
+    """Times of each function, called in turn so that the machine's noise falls on all alike, unless the effort says no.
 
     Every function has been called once before, to compile and to warm up.
     """
-    budget, least, most, rest = effort
+    if not effort.in_turn:
+        return tuple(race([function], effort._replace(in_turn=True))[0] for function in functions)
+    budget, least, most, rest, _ = effort
     rounds: list[list[float]] = []
     while len(rounds) < least or (len(rounds) < most and sum(map(sum, rounds)) < budget):
         row = []
@@ -92,9 +96,9 @@ def machine_rates(scale: float = 1.0) -> dict[str, float]:
     """What the device does at best in this run: GB/s of one read of a large array, GFLOP/s of a float32 product.
 
     Args:
-        scale: below 1, the sizes shrink, for tests; the rates are then those of the caches.
+        scale: below 1, the sizes shrink, for tests; the rates are then those of the caches. Above, for accelerators.
     """
-    size, side = int(1e8 * scale), max(64, int(2048 * scale))
+    size, side = int(1e8 * scale), max(64, int(2048 * min(scale, 4)))
     array, matrix = jnp.ones(size, jnp.float32), jnp.ones((side, side), jnp.float32)
     total, product = jax.jit(jnp.sum), jax.jit(lambda m: jnp.matmul(m, m, precision=jax.lax.Precision.HIGHEST))
     for call in (lambda: total(array), lambda: product(matrix)):

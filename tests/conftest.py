@@ -1,7 +1,8 @@
 """Strict JAX for every test: float64 where it is asked for, no silent promotion of dtypes or ranks.
 
-The suite spends its time compiling programs that run once, so they are compiled without optimisations, which halves it.
-What optimisation could break runs in a process of its own, as users run it: see `run_script`.
+The suite spends its time compiling programs that run once, so on a CPU they are compiled without optimisations, which
+halves it. What optimisation could break runs in a process of its own, as users run it: see `run_script`. Where JAX sees
+an accelerator, all that is not of a CPU by its nature runs there.
 """
 
 import gc
@@ -16,11 +17,11 @@ given = os.environ.get("XLA_FLAGS", "").replace(FAST, "").strip()
 OPTIMISED = {name: value for name, value in os.environ.items() if name != KEPT} | {"XLA_FLAGS": given}
 quick = os.environ | {"XLA_FLAGS": f"{given} {FAST}"}
 # An XLA that does not know a flag ends the process. The workers of pytest-xdist inherit what is found out here.
-if (
-    FAST in os.environ.get("XLA_FLAGS", "")
-    or not subprocess.run(
-        [sys.executable, "-c", "import jax; jax.devices()"], env=quick, capture_output=True
-    ).returncode
+if FAST in os.environ.get("XLA_FLAGS", "") or (
+    subprocess.run(
+        [sys.executable, "-c", "import jax; print(jax.default_backend())"], env=quick, capture_output=True, text=True
+    ).stdout
+    == "cpu\n"
 ):
     os.environ.update(quick)
 # A quarter of the programs another test has compiled. Each worker of pytest-xdist keeps its own, in a folder below that
@@ -50,11 +51,13 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 def run_script():
     """Run Python code as a user would, with JAX's own defaults, and return the lines that it printed.
 
-    Not `optimised`, it compiles as the tests here do, in half the time.
+    Not `optimised`, it compiles as the tests here do, in half the time. With `cpus` it sees so many CPU devices alone.
     """
 
-    def run(code, *, optimised=True):
+    def run(code, *, optimised=True, cpus=None):
         environment = OPTIMISED if optimised else os.environ
+        if cpus is not None:
+            environment = environment | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(cpus)}
         script = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
         )
@@ -73,9 +76,9 @@ def forget_programs():
 
 @pytest.fixture(autouse=True)
 def one_platform(request):
-    """Trace the CPU's form of every program alone, half the work, but where a test is marked `every_platform`."""
+    """Trace this platform's form of every program alone, half the work, but where a test is `every_platform`."""
     if request.node.get_closest_marker("every_platform"):
         yield
     else:
-        with platform.override(platform.CPU):
+        with platform.override(platform.CPU if jax.default_backend() == "cpu" else platform.ACCELERATOR):
             yield

@@ -266,4 +266,4 @@ both = jg.MixedNB(((qda, tuple(range(32))), (qda, tuple(range(32, 64)))))
 print(len([jax.block_until_ready(jg.fit(both, x, y)) for _ in range(50)]), flush=True)
 os._exit(0)
 """
-    assert run_script(code) == ["50", "50"]
+    assert run_script(code, cpus=1) == ["50", "50"]

@@ -62,8 +62,9 @@ print(json.dumps(eval(sys.argv[1])))
 
 
 def run(expression):
+    environment = OPTIMISED | {"JAX_PLATFORMS": "cpu"}
     result = subprocess.run(
-        [sys.executable, "-c", SCRIPT, expression], capture_output=True, text=True, check=False, env=OPTIMISED
+        [sys.executable, "-c", SCRIPT, expression], capture_output=True, text=True, check=False, env=environment
     )
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)

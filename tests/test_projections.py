@@ -105,7 +105,6 @@ def test_results_lie_where_the_classifier_does(run_script):
 import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
 from jaxgen import projections
 from scipy import sparse
-jax.config.update("jax_num_cpu_devices", 2)
 projections._PIECE = projections._WHOLE = 20
 log_share = jnp.log(jnp.full((2, 50), 0.02))
 c = jax.device_put(jg.Classifier(jnp.zeros(2), jg.Multinomial(log_share)), jax.devices()[1])
@@ -114,7 +113,7 @@ for x in (np.eye(3, 50), np.ones((3, 50))):
         result = verb(c, sparse.csr_array(x))
         print(result.devices() == {jax.devices()[1]}, result.committed)
 """
-    assert run_script(code, optimised=False) == ["True True"] * 6
+    assert run_script(code, optimised=False, cpus=2) == ["True True"] * 6
 
 
 def test_a_float64_classifier_where_x64_is_off_again(rows):

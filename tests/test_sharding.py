@@ -144,7 +144,6 @@ def test_statistics_of_devices_merge_and_each_scores_its_own_rows(run_script):
     code = """
 import jax, numpy as np, jaxgen as jg
 from jax.sharding import Mesh, PartitionSpec as P
-jax.config.update("jax_num_cpu_devices", 2)
 x, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
 on_each = lambda function, *in_specs: jax.jit(
     jax.shard_map(function, mesh=Mesh(jax.devices(), ("rows",)), in_specs=in_specs, out_specs=P("rows"))
@@ -161,7 +160,7 @@ jax.set_mesh(jax.make_mesh((2,), ("rows",)))  # of explicit axes
 scores = jax.jit(jax.sharding.auto_axes(jg.log_posterior, out_sharding=P("rows")))(whole, jax.device_put(x, P("rows")))
 print(np.allclose(scores, jg.log_posterior(whole, x), atol=1e-5), scores.sharding.spec[0])
 """
-    assert run_script(code, optimised=False) == ["True", "True", "[33]", "True rows"]
+    assert run_script(code, optimised=False, cpus=2) == ["True", "True", "[33]", "True rows"]
 
 
 def test_rows_that_devices_share_are_not_gathered_for_a_fit(run_script):
@@ -170,7 +169,6 @@ def test_rows_that_devices_share_are_not_gathered_for_a_fit(run_script):
 import re, jax, numpy as np, jaxgen as jg
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from jaxgen import logistic
-jax.config.update("jax_num_cpu_devices", 2)
 rng = np.random.default_rng(0)
 x, y = rng.normal(size=(16384, 200)).astype(np.float32), rng.integers(0, 4, 16384)
 shared = jax.device_put((x, y), NamedSharding(Mesh(jax.devices(), ("rows",)), P("rows")))
@@ -183,4 +181,4 @@ logistic._train_program = watched
 of_one, of_two = (jg.train(jg.LogisticRegression(tolerance=1e-6), *data, num_classes=4)[0] for data in ((x, y), shared))
 print(np.allclose(of_one.weights, of_two.weights, atol=1e-5), collectives)
 """
-    assert run_script(code, optimised=False) == ["True [[], ['all-reduce']]"]
+    assert run_script(code, optimised=False, cpus=2) == ["True [[], ['all-reduce']]"]
