@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,12 @@ from jaxgen.labels import HardLabels
 from jaxgen.matrices import lower_triangle, mirrored
 from jaxgen.missing import PartialRows
 from jaxgen.moments import Moments
-from jaxgen.numerics import matmul, safe_divide, shortcut
+from jaxgen.numerics import einsum, matmul, safe_divide, shortcut
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
     from jaxtyping import Float
 
@@ -41,7 +43,7 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
         pilot, rest, scatter = _soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
         mean = Total.of(pilot).merge(Total.of(rest))
         return Moments(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
-    if full and not shared and isinstance(labels, HardLabels):
+    if full and not shared and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
         return _moments_by_class(x, labels)
     class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
     if isinstance(labels, HardLabels):
@@ -52,30 +54,17 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
 
 
 def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
-    """Moments with a full scatter for each class: rows in the order of their classes, in chunks of one class each.
-
-    Every row is multiplied once, where a product for each class over all rows would multiply it K times.
-    """
-    n, d = x.shape
-    k = labels.num_classes
-    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little. A thirtieth more,
-    # and classes of about one size are eight chunks each, not some of them nine.
-    eighth = n // (8 * k)
-    most = max(_FEWEST_IN_CHUNK, labels.tuning.class_fold_elements // d)
-    chunk = min(n, max(_FEWEST_IN_CHUNK, min(-(-(eighth + eighth // 30) // 8) * 8, most)))
-    order, first_row = labels.by_class()
-    size = first_row[1:] - first_row[:-1]
-    chunks = (size + chunk - 1) // chunk
-    last_chunk = jnp.cumsum(chunks, dtype=jnp.int32)
+    """Moments with a full scatter for each class, of rows in the order of their classes, one chunk after the other."""
+    d, k = x.shape[1], labels.num_classes
+    chunks = _chunks_by_class(labels, d)
 
     def add(total: Moments, number: Array) -> tuple[Moments, None]:
-        label = jnp.minimum(jnp.searchsorted(last_chunk, number, side="right").astype(jnp.int32), k - 1)
-        nothing_left = number >= last_chunk[-1]
+        label, rows, inside = chunks.place(number)
+        nothing_left = label == k
+        label = jnp.minimum(label, k - 1)
 
         def of_chunk() -> Moments:
-            offset = (number - (last_chunk[label] - chunks[label])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
-            rows = order[jnp.minimum(first_row[label] + offset, n - 1)]
-            weight = jnp.where((offset < size[label]) & ~nothing_left, labels.row_weight[rows], 0.0)
+            weight = jnp.where(inside, labels.row_weight[rows], 0.0)
             block = x.at[rows].get(mode="promise_in_bounds")
             return _moments_of_one_class(block, labels, weight)
 
@@ -87,9 +76,54 @@ def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
 
     weight, mean = (Total.of(jnp.zeros_like(x, shape=shape)) for shape in ((k,), (k, d)))
     nothing = Moments(weight, mean, jnp.zeros_like(x, shape=(k, d, d)))
-    number = -(-n // chunk) + min(k, n)
-    total, _ = lax.scan(jax.checkpoint(add), nothing, jnp.arange(number, dtype=jnp.int32))
+    total, _ = lax.scan(jax.checkpoint(add), nothing, jnp.arange(chunks.number, dtype=jnp.int32))
     return dataclasses.replace(total, scatter=jax.vmap(mirrored)(total.scatter))
+
+
+def _scatter_by_class(residual: Array, labels: HardLabels) -> Array:
+    """Σ_i r_ik e_i e_iᵀ, of rows in the order of their classes, all chunks at once."""
+    chunks = _chunks_by_class(labels, residual.shape[1])
+    label, rows, inside = jax.vmap(chunks.place)(jnp.arange(chunks.number, dtype=jnp.int32))
+    block = residual.at[rows].get(mode="promise_in_bounds")
+    weight = jnp.where(inside, labels.row_weight.at[rows].get(mode="promise_in_bounds"), 0.0)
+    parts = einsum("cni,cnj->cij", weight[..., None] * block, block)
+    return HardLabels(label, None, labels.num_classes, tuning=labels.tuning, dtype=labels.dtype).class_sum(parts)
+
+
+class _Chunks(NamedTuple):
+    """Rows in the order of their classes, cut into chunks of one class each.
+
+    So every row is multiplied once, where a product for each class over all rows would multiply it K times.
+
+    Attributes:
+        number: of chunks, at most.
+        place: from the number of a chunk to its class, K behind the last one; its rows; and which of them are its own.
+    """
+
+    number: int
+    place: Callable[[Array], tuple[Array, Array, Array]]
+
+
+def _chunks_by_class(labels: HardLabels, d: int) -> _Chunks:
+    n, k, tuning = jnp.asarray(labels.index).shape[0], labels.num_classes, labels.tuning
+    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little. A thirtieth more,
+    # and classes of about one size are eight chunks each, not some of them nine.
+    share = n // (tuning.chunks_of_class * k)
+    fewest = max(_FEWEST_IN_CHUNK, tuning.least_chunk * d)
+    most = max(fewest, tuning.class_fold_elements // d)
+    chunk = min(n, max(fewest, min(-(-(share + share // 30) // 8) * 8, most)))
+    order, first_row = labels.by_class()
+    size = first_row[1:] - first_row[:-1]
+    chunks = (size + chunk - 1) // chunk
+    last_chunk = jnp.cumsum(chunks, dtype=jnp.int32)
+
+    def place(number: Array) -> tuple[Array, Array, Array]:
+        label = jnp.searchsorted(last_chunk, number, side="right", method="scan_unrolled").astype(jnp.int32)
+        mine = jnp.minimum(label, k - 1)
+        offset = (number - (last_chunk[mine] - chunks[mine])) * chunk + jnp.arange(chunk, dtype=jnp.int32)
+        return label, order[jnp.minimum(first_row[mine] + offset, n - 1)], (offset < size[mine]) & (label < k)
+
+    return _Chunks(-(-n // chunk) + min(k, n), place)
 
 
 def _moments_of_one_class(x: Array, labels: Labels, weight: Array) -> Moments:
@@ -116,9 +150,12 @@ def _hard_moments(
     residual = x - labels.expand(pilot)
     rest = _mean(labels.class_sum(residual), class_weight[:, None])
     residual -= labels.expand(jnp.where(present, rest, 0.0))
+    pilot, rest = pilot[:, :d], rest[:, :d]
+    if not shared and not full:
+        return pilot, rest, labels.class_sum(residual**2)[:, :d]
+    residual = residual[:, :d]
     if not shared:
-        return pilot[:, :d], rest[:, :d], labels.class_sum(residual**2)[:, :d]
-    residual, pilot, rest = residual[:, :d], pilot[:, :d], rest[:, :d]
+        return pilot, rest, _scatter_by_class(residual, labels)
     return pilot, rest, _scatter(residual, labels, labels.row_weight, full=full)[None]
 
 

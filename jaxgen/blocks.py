@@ -72,7 +72,8 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | 
         within: the rows that are meant, from the first of which their index counts; None for all.
     """
     start, n = _extent(data, within)
-    block = min(block, n)
+    # Of about one size: where they are of one, XLA knows the second program by the first.
+    block = -(-n // -(-n // block))
     first = n % block or block
     # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
     step = jax.checkpoint(

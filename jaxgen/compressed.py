@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import host_arrays, threads
-from jaxgen.sparse import SparseRows
+from jaxgen import host_arrays, platform, threads
+from jaxgen.sparse import SparseRows, row_of_each
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,16 @@ class CompressedRows:
     def whole(self) -> SparseRows:
         """All rows, for a program that takes them at once."""
         check_columns(self.columns, self.shape[1])
-        values, columns, rows = map(jnp.asarray, (unwrapped(self.values), self.columns, self.rows))
+        if self.num_entries >= 2**31:
+            raise ValueError(
+                f"x must have fewer than 2^31 entries outside a CPU and for several fits at once; found "
+                f"{self.num_entries}. Fit parts of its rows: jaxgen.merge of their statistics is that of the whole."
+            )
+        values, columns = map(jnp.asarray, (unwrapped(self.values), self.columns))
+        if platform.platform_of() == "cpu":
+            rows = jnp.asarray(self.rows)
+        else:  # to write them down here and to send them takes longer than to find them there
+            rows = row_of_each(jnp.asarray(self.starts.astype(np.int32)), self.num_entries)
         return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True, unique=True)
 
     def at(self, rows: np.ndarray | range) -> CompressedRows:

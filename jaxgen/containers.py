@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import platform
 from jaxgen.compressed import CompressedRows, check_columns, check_starts, unwrapped
-from jaxgen.sparse import SparseRows
+from jaxgen.sparse import SparseRows, row_of_each
 from jaxgen.tracing import is_traced
+
+if TYPE_CHECKING:
+    from jax import Array
 
 # Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
 # them would be padding.
@@ -30,7 +36,10 @@ def _kind(x: Any) -> str:
 
 
 def as_sparse(x: Any) -> CompressedRows | SparseRows:
-    """Any sparse matrix as `CompressedRows` where its values are known, as `SparseRows` under a trace."""
+    """Any sparse matrix as `CompressedRows` where its values are known, as `SparseRows` under a trace.
+
+    A matrix of JAX that lies on an accelerator, with all entries in their places, remains there as `SparseRows`.
+    """
     if isinstance(x, (CompressedRows, SparseRows)):
         return x
     if hasattr(x, "tocsr"):
@@ -43,23 +52,39 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
             "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
             f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
         )
-    n, d = x.shape
-    if is_traced(x):
-        if kind == "BCOO":
-            return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], (n, d), unique=x.unique_indices)
-        entry = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype)
-        rows = jnp.searchsorted(x.indptr, entry, side="right").astype(jnp.int32) - 1
-        rows = jnp.where(entry < x.indptr[-1], rows, n)
-        return SparseRows(x.data[:, None], x.indices[:, None], rows, (n, d), unique=x.unique_indices)
+    if is_traced(x) or (platform.platform_of(x) not in (None, "cpu") and _are_in_place(x, kind)):
+        return _entries_where_they_lie(x, kind)
+    return _from_jax(x, kind)
+
+
+def _entries_where_they_lie(x: Any, kind: str) -> SparseRows:
+    if kind == "BCOO":
+        return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], x.shape, unique=x.unique_indices)
+    rows = row_of_each(x.indptr, x.indices.shape[0])
+    return SparseRows(x.data[:, None], x.indices[:, None], rows, x.shape, unique=x.unique_indices)
+
+
+@partial(jax.jit, static_argnums=1)
+def _are_in_place(x: Any, kind: str) -> Array:
+    """Whether all entries are inside the matrix, or at its edge as padding is: else `_from_jax` says what is wrong."""
+    if kind == "BCOO":
+        return jnp.all((x.indices >= 0) & (x.indices <= jnp.asarray(x.shape, x.indices.dtype)[None]))
+    rise = (x.indptr[0] == 0) & jnp.all(x.indptr[1:] >= x.indptr[:-1]) & (x.indptr[-1] <= x.indices.shape[0])
+    behind = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype) >= x.indptr[-1]
+    return rise & jnp.all(behind | ((x.indices >= 0) & (x.indices <= x.shape[1])))
+
+
+def _from_jax(x: Any, kind: str) -> CompressedRows:
+    """A BCOO or BCSR whose values are known, on the host."""
     values, indices = np.asarray(x.data), np.asarray(x.indices)
     if kind == "BCOO":
         rows, columns = indices[:, 0], indices[:, 1]
     else:
         starts = np.asarray(x.indptr)
         check_starts(starts, len(values))
-        rows = np.repeat(np.arange(n), np.diff(starts))
+        rows = np.repeat(np.arange(x.shape[0]), np.diff(starts))
         values, columns = values[: starts[-1]], indices[: starts[-1]]
-    return _from_entries(values, rows, columns, (n, d))
+    return _from_entries(values, rows, columns, x.shape)
 
 
 def as_matrix(x: Any) -> Any:
@@ -138,6 +163,8 @@ def pad_rows(x: Any) -> SparseRows:
     if isinstance(x, SparseRows):
         return x
     compressed = as_sparse(x) if is_sparse(x) else None
+    if isinstance(compressed, SparseRows) and not is_traced(x):
+        compressed = _from_jax(x, _kind(x))
     if not isinstance(compressed, CompressedRows):
         remedy = "Under a trace pass it as it is." if is_traced(x) else "scipy.sparse.csr_array(x) makes one."
         raise TypeError(f"pad_rows takes a concrete sparse matrix; found {type(x).__name__}. {remedy}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import platform
 from jaxgen.arguments import as_array, as_numbers, check_integer, check_range
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
@@ -22,6 +24,8 @@ from jaxgen.sparse import SparseRows
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
+    from jax import Array
+
     from jaxgen.arguments import AnyArray
 
 # More classes than anyone has: whether two labels are equal does not depend on how many there are.
@@ -131,10 +135,11 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: s
             )
         num_classes = infer_classes("y", y)
     num_classes = check_integer("num_classes", num_classes, most=2**31 - 3)  # tables have two rows more
-    if not is_traced(y):
-        labels = np.asarray(y)
-        outside = (labels < 0) | (labels >= num_classes)
-        if outside.any() and not is_traced(weight):
+    if not is_traced(y, weight):
+        least, most = _extremes(y)
+        if least < 0 or most >= num_classes:
+            labels = np.asarray(y)
+            outside = (labels < 0) | (labels >= num_classes)
             # A row of weight 0 is absent, whatever its label: this is how padding works.
             outside &= True if weight is None else np.asarray(weight) > 0
             if outside.any():
@@ -152,15 +157,31 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: s
 
 def infer_classes(name: str, labels: Any) -> int:
     """K, one more than the largest label; a ValueError where that is no number of a class."""
-    labels = np.asarray(labels)
-    largest = int(np.max(labels, initial=0))
+    largest = _extremes(labels)[1]
     if largest >= _MOST_INFERRED:
+        row = int(np.argmax(np.asarray(labels)))
         raise ValueError(
-            f"{name} must hold labels 0 … K−1; found {largest} in row {int(np.argmax(labels))}, too large to count "
+            f"{name} must hold labels 0 … K−1; found {largest} in row {row}, too large to count "
             "classes by. Relabel them (numpy.unique with return_inverse=True does), or give num_classes where rows of "
             "such labels have weight 0."
         )
     return largest + 1
+
+
+def _extremes(labels: AnyArray) -> tuple[int, int]:
+    """The smallest label or 0, and the largest or 0, found where the labels are: an accelerator sends two numbers."""
+    if isinstance(labels, jax.Array) and platform.platform_of(labels) not in (None, "cpu"):
+        found = _extremes_program(labels)
+    else:
+        labels = np.asarray(labels)
+        found = labels.min(initial=0), labels.max(initial=0)
+    least, most = map(int, np.asarray(found))
+    return least, most
+
+
+@jax.jit
+def _extremes_program(labels: Array) -> Array:
+    return jnp.stack([jnp.min(labels, initial=0), jnp.max(labels, initial=0)])
 
 
 def _check_responsibilities(y: Any, num_classes: int | None, weight: Any) -> SoftLabels:

@@ -97,10 +97,12 @@ class HardLabels:
     def by_class(self) -> tuple[Int[Array, " n"], Int[Array, " classes_and_one"]]:
         """The rows in the order of their classes, and where in it each class begins and the last one ends."""
         index, n = jnp.asarray(self.index), jnp.asarray(self.index).shape[0]
+        if self.tuning.sort == "compare":
+            ordered, order = lax.sort_key_val(index, jnp.arange(n, dtype=jnp.int32))
+            classes = jnp.arange(self.num_classes + 1, dtype=jnp.int32)
+            return order, jnp.searchsorted(ordered, classes, method="scan_unrolled").astype(jnp.int32)
         counts = jnp.zeros(self.num_classes + 2, jnp.int32).at[index].add(1, mode="promise_in_bounds")
         first = jnp.cumsum(counts, dtype=jnp.int32) - counts
-        if self.tuning.sort == "compare":
-            return jnp.argsort(index, stable=True).astype(jnp.int32), first[:-1]
 
         def place(row: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             following, order = state

@@ -72,7 +72,7 @@ def _of_each(function: Callable[..., Any]) -> Callable[..., Any]:
         return apart, jax.tree.map(lambda _: True, results)
 
     def run(*stacks: Array, tuning: Tuning) -> Any:
-        return in_turn(*stacks) if tuning.factorise == "in turn" else function(*stacks)
+        return in_turn(*stacks) if tuning.stacks == "in turn" else function(*stacks)
 
     return lambda *stacks: platform.run(run, *stacks, tuning=platform.tuning_on(None))
 

@@ -31,7 +31,9 @@ class Tuning:
         sort: how rows are put in the order of their classes: counted one by one, or compared.
         scatter_width: rows of floats are filled up with zeros to a multiple of so many, to be scattered.
         fold_elements: elements of a block of rows that becomes statistics.
-        class_fold_elements: elements of rows of one class that are multiplied at a time.
+        class_fold_elements: elements of rows of one class that are multiplied at a time, at most.
+        chunks_of_class: into how many chunks the rows of a class are cut that are multiplied, about.
+        least_chunk: rows of such a chunk, for each feature, at least.
         strip: rows of a symmetric product that are made at a time, up to the diagonal alone; None for the whole.
         loss_elements: elements of a block of rows whose loss and its gradient are computed, for each core.
         score_elements: elements of a block of rows that is scored.
@@ -41,7 +43,7 @@ class Tuning:
         most_rows: rows of a block that is folded, at most.
         window: nonzeros of sparse rows that are read at a time.
         entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time, at least where they add up.
-        factorise: how the matrices of a stack are factorised by LAPACK, or what takes its place.
+        stacks: how the matrices of a stack are made of chunks of rows, and factorised by LAPACK or in its place.
         sparse: what adds up and multiplies concrete sparse matrices: scipy's loops, or compiled programs.
     """
 
@@ -50,6 +52,8 @@ class Tuning:
     scatter_width: int
     fold_elements: int
     class_fold_elements: int
+    chunks_of_class: int
+    least_chunk: int
     strip: int | None
     loss_elements: int
     score_elements: int
@@ -59,7 +63,7 @@ class Tuning:
     most_rows: int
     window: int
     entries: int
-    factorise: Literal["in turn", "together"]
+    stacks: Literal["in turn", "together"]
     sparse: Literal["scipy", "compiled"]
 
 
@@ -92,6 +96,8 @@ CPU = Tuning(
     scatter_width=8,
     fold_elements=2**18,
     class_fold_elements=2**17,
+    chunks_of_class=8,
+    least_chunk=0,
     strip=48,
     loss_elements=2**19,
     score_elements=2**19,
@@ -101,7 +107,7 @@ CPU = Tuning(
     most_rows=2**12,
     window=2**14,
     entries=2**19,
-    factorise="in turn",
+    stacks="in turn",
     sparse="scipy",
 )
 # An accelerator wants few large steps. float32 scatter-add into small arrays is up to thousands of times slower than a
@@ -110,18 +116,20 @@ ACCELERATOR = Tuning(
     class_sum="matmul",
     sort="compare",
     scatter_width=1,
-    fold_elements=2**26,
+    fold_elements=2**28,
     class_fold_elements=2**24,
+    chunks_of_class=64,
+    least_chunk=4,
     strip=None,
     loss_elements=2**40,
     score_elements=2**26,
     judge_elements=2**26,
-    product_elements=2**26,
+    product_elements=2**28,
     many_rows=math.inf,
     most_rows=2**20,
     window=2**22,
     entries=2**19,
-    factorise="together",
+    stacks="together",
     sparse="compiled",
 )
 

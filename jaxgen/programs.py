@@ -75,7 +75,7 @@ def statistics_program(
         width = max(x.shape[1], labels.row_width, optional(given, "marginal_width"))
         if given is not None:
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
-        elif structure.sorts_by_class:
+        elif structure.sorts_by_class and tuning.stacks == "in turn":
             rows = _MOST_ROWS
         else:  # a merge costs as much as a number for each feature of each class
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -180,6 +181,14 @@ class SparseRows:
         firsts = step * jnp.arange(whole, dtype=jnp.int32)
         total, _ = lax.scan(lambda total, first: (add(total, part(first, step)), None), start, firsts)
         return add(total, part(whole * step, groups % step)) if groups % step else total
+
+
+@partial(jax.jit, static_argnames="size")
+def row_of_each(starts: Int[Array, " n_and_one"], size: int) -> Int[Array, " size"]:
+    """The row of each of so many entries, by where each row begins and the last one ends; n for what lies behind."""
+    entry = jnp.arange(size, dtype=starts.dtype)
+    rows = jnp.searchsorted(starts, entry, side="right").astype(jnp.int32) - 1
+    return jnp.where(entry < starts[-1], rows, starts.shape[0] - 1)
 
 
 def empty_table(x: SparseRows, labels: Labels) -> Array:
