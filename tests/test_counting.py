@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import of_a_cpu
 from sklearn.naive_bayes import BernoulliNB, MultinomialNB
 
 import jaxgen as jg
@@ -54,6 +55,8 @@ def tables(request, monkeypatch):
     if not request.param:
         yield
         return
+    if jax.default_backend() != "cpu":
+        pytest.skip("is of a CPU by its nature")
     in_pieces, pieces = class_tables.estimate, []
     _in_pieces(monkeypatch)
     monkeypatch.setattr(class_tables, "estimate", lambda *given: pieces.append(given) or in_pieces(*given))
@@ -94,6 +97,7 @@ def test_multinomial_equals_exact_fractions(alpha):
             np.testing.assert_allclose(jg.log_likelihood(c, np.array(point))[k], expected, atol=1e-10)
 
 
+@of_a_cpu
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 @pytest.mark.parametrize("crowded", [False, True])
 def test_words_that_a_class_never_has_are_estimated_once(monkeypatch, alpha, crowded):

@@ -17,6 +17,7 @@ from benchmarks import __main__ as command
 from benchmarks import csv_files, curves, tables, uncertainty, verdict
 from benchmarks.programs import Programs
 from benchmarks.splits import Model, Splits, Task
+from jaxgen import threads
 
 RNG = np.random.default_rng(0)
 
@@ -89,7 +90,7 @@ def test_every_split_equals_a_loop_of_scikit_learn(kind, classes):
     sizes = (8, 0), (splits.most, 8)  # and the sample before
     fitted = [[Task(model, data, splits, m, 128, before) for m, before in sizes] for model in models]
     done = Programs().run(fitted)
-    assert 0 < done.compile_seconds < 2 * done.seconds
+    assert 0 < done.compile_seconds < max(threads.cores(), 2) * done.seconds
     for task, timed in zip(chain(*fitted), chain(*done.tasks), strict=True):
         outcome, (predict, tie) = timed.outcome, models[task.model]
         for i, order in enumerate(splits.orders):

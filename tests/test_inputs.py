@@ -642,6 +642,18 @@ def test_whole_numbers_are_parameters_too():
     assert jg.predict(line, np.array([[3.0], [-2.0]])).tolist() == [1, 0]
 
 
+@pytest.mark.usefixtures("as_on_an_accelerator")
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int32])
+def test_labels_on_an_accelerator_are_looked_at_there(dtype):
+    y = jnp.asarray(Y.astype(dtype))
+    of_device, of_host = (jg.fit(jg.GaussianNB(), X, labels) for labels in (y, Y))
+    assert jax.tree.map(jnp.shape, of_device) == jax.tree.map(jnp.shape, of_host)
+    np.testing.assert_allclose(of_device.density.mean, of_host.density.mean)
+    for labels, num_classes, found in ((y, 1, "(1|True)"), (jnp.asarray(Y - 1), 2, -1)):
+        with pytest.raises(ValueError, match=rf"y must hold labels in \[0, {num_classes}\); found {found} in row"):
+            jg.fit(jg.GaussianNB(), X, labels, num_classes=num_classes)
+
+
 def test_a_first_use_inside_of_jit_is_like_any_other(run_script):
     code = """
 import jax, jax.numpy as jnp, numpy as np, jaxgen as jg

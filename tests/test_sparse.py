@@ -16,7 +16,8 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_parts, platform, scoring, threads
+from jaxgen import class_parts, containers, platform, scoring, threads
+from jaxgen.sparse import SparseRows
 
 RNG = np.random.default_rng(0)
 N, D, K = 60, 11, 3
@@ -414,15 +415,37 @@ def test_sums_that_overflow_only_when_parts_are_added_are_refused(in_pieces_of):
         jg.fit(jg.MultinomialNB(), rows, np.zeros(64, int), num_classes=1)
 
 
+@pytest.mark.usefixtures("as_on_an_accelerator")
+@pytest.mark.parametrize("container", ["csr with duplicates", "bcoo with padding", "bcoo with duplicates", "bcsr"])
 @pytest.mark.parametrize("family", ["multinomial", "Bernoulli MLE"])
-def test_the_accelerators_choices_give_the_same(family):
+def test_the_accelerators_choices_give_the_same(container, family):
     estimator, x = FAMILIES[family]
-    rows = scipy.sparse.csr_array(x)
+    rows = CONTAINERS[container](x)
     dense = jg.fit(estimator, x, Y)
-    with platform.override(platform.ACCELERATOR):
-        close(jg.fit(estimator, rows, Y, sample_weight=WEIGHT), jg.fit(estimator, x, Y, sample_weight=WEIGHT))
-        for verb in VERBS:
-            close(verb(dense, rows), verb(dense, x))
+    close(jg.fit(estimator, rows, Y, sample_weight=WEIGHT), jg.fit(estimator, x, Y, sample_weight=WEIGHT))
+    for verb in VERBS:
+        close(verb(dense, rows), verb(dense, x))
+    close(jg.log_posterior(dense, jg.pad_rows(rows)), jg.log_posterior(dense, x))
+
+
+@pytest.mark.usefixtures("as_on_an_accelerator")
+@pytest.mark.parametrize("container", ["bcoo", "bcoo with padding", "bcsr", "bcoo with duplicates"])
+def test_on_an_accelerator_a_matrix_of_jax_stays_where_it_is(container):
+    rows = containers.as_sparse(CONTAINERS[container](COUNTS))
+    assert isinstance(rows, SparseRows)
+    assert rows.unique == (container != "bcoo with duplicates")
+
+
+@pytest.mark.usefixtures("as_on_an_accelerator")
+@pytest.mark.parametrize("kind", ["bcoo", "bcsr"])
+@pytest.mark.parametrize("place", [-1, 12])
+def test_on_an_accelerator_entries_outside_of_a_matrix_of_jax_are_refused(kind, place):
+    x = CONTAINERS[kind](COUNTS)
+    indices = x.indices.at[(3, 1) if kind == "bcoo" else 3].set(place)
+    starts = (x.indptr,) if kind == "bcsr" else ()
+    x = type(x)((x.data, indices, *starts), shape=x.shape)
+    with pytest.raises(ValueError, match=r"column indices outside \[0, 11\)"):
+        jg.fit(jg.MultinomialNB(), x, Y)
 
 
 @pytest.mark.every_platform
@@ -586,7 +609,10 @@ def test_narrow_duplicates_sum_alike_outside_of_jit_and_inside():
         np.testing.assert_array_equal(sums, [[2, 0], [0, 1]])
 
 
-def test_places_of_jax_rows_are_checked_too():
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_places_of_jax_rows_are_checked_too(elsewhere, request):
+    if elsewhere:
+        request.getfixturevalue("as_on_an_accelerator")
     for starts in ([0, 2, 1], [0, 1, 5]):
         x = sparse.BCSR((jnp.ones(3), jnp.array([0, 1, 0]), jnp.array(starts)), shape=(2, 2))
         with pytest.raises(ValueError, match=r"x.indptr must rise from 0 to at most the 3 entries"):
