@@ -49,13 +49,14 @@ def _load(path: Path) -> dict[str, Any]:
 def _throughput(record: dict[str, Any]) -> str:
     results, rates, about = record["results"], record["rates"], record["environment"]
     libraries = list(dict.fromkeys(library for r in results for library in r["ms"]))
-    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", "asked", "GB/s", "GFLOP/s"]
+    asked = ["asked"] * any(r["target"] is not None for r in results)
+    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", *asked, "GB/s", "GFLOP/s"]
     rows = [
         [
             r["name"],
             *(_number(r["ms"].get(library)) for library in libraries),
             f"{_number(r['ratio'])}×",
-            "–" if r["target"] is None else f"{r['target']:g}×",
+            *("–" if r["target"] is None else f"{r['target']:g}×" for _ in asked),
             _number(r["gigabytes_per_second"]),
             _number(r["gigaflops"]),
         ]

@@ -22,7 +22,7 @@ class Case:
 
     Attributes:
         name: of the line.
-        target: the ratio to scikit-learn that is asked for, None where nothing is.
+        target: the ratio to scikit-learn that is asked for on a CPU, None where nothing is.
         tolerance: the largest difference of parameters (relative to 1 + their size), or of posterior probabilities.
         prepare: makes the job.
     """
