@@ -34,6 +34,8 @@ _FEW_ENTRIES = 2**15
 # Entries of a row from where products are summed in float64: of 80,000 words, one added after the other in float32, a
 # log likelihood of 10⁶ nats errs by 7.
 _LONG_ROW = 2**12
+# Entries up to which they are filled up with zeros for compiled programs, of which one takes two seconds to make.
+_MOST_FILLED_UP = 2**22
 
 
 @dataclass(frozen=True)
@@ -150,20 +152,27 @@ class CompressedRows:
         """The same entries with other values; zero must remain zero."""
         return dataclasses.replace(self, values=function(self.values))
 
-    def whole(self) -> SparseRows:
-        """All rows, for a program that takes them at once."""
+    def whole(self, num_rows: int | None = None) -> SparseRows:
+        """All rows, for a program that takes them at once, with zeros behind them; and empty ones up to a number."""
         check_columns(self.columns, self.shape[1])
         if self.num_entries >= 2**31:
             raise ValueError(
                 f"x must have fewer than 2^31 entries outside a CPU and for several fits at once; found "
                 f"{self.num_entries}. Fit parts of its rows: jaxgen.merge of their statistics is that of the whole."
             )
-        values, columns = map(jnp.asarray, (unwrapped(self.values), self.columns.astype(np.int32, copy=False)))
+        n, size = num_rows or self.shape[0], host_arrays.few_sizes(self.num_entries, _MOST_FILLED_UP)
+        starts = np.pad(self.starts.astype(np.int32), (0, n - self.shape[0]), mode="edge")
+        starts[-1] = size  # the last row has the zeros
+        values, columns = unwrapped(self.values), self.columns.astype(np.int32, copy=False)
+        if size > self.num_entries:
+            values, columns = (np.pad(entries, (0, size - len(entries))) for entries in (values, columns))
         if platform.platform_of() == "cpu":
-            rows = jnp.asarray(self.rows)
+            rows = jnp.asarray(np.repeat(np.arange(n, dtype=np.int32), np.diff(starts)))
         else:  # to write them down here and to send them takes longer than to find them there
-            rows = row_of_each(jnp.asarray(self.starts.astype(np.int32)), self.num_entries)
-        return SparseRows(values[:, None], columns[:, None], rows, self.shape, checked=True, unique=True)
+            rows = row_of_each(jnp.asarray(starts), size)
+        values, columns = map(jnp.asarray, (values, columns))
+        shape = n, self.shape[1]
+        return SparseRows(values[:, None], columns[:, None], rows, shape, checked=True, unique=True)
 
     def at(self, rows: np.ndarray | range) -> CompressedRows:
         """Some rows, whose columns can be trusted: a copy, or a range where they lie."""

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import blocks, class_tables
+from jaxgen import class_tables, compiled_sums
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import drop_impossible, nonnegative_table, shortcut, working_dtype
+from jaxgen.numerics import drop_impossible, nonnegative_table, working_dtype
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows
 from jaxgen.total import Total, observed_weight, weight_of_each
@@ -62,12 +61,15 @@ class Counts:
         counted: Hashable = None,
     ) -> Counts:
         """The counts of a block of rows."""
-        class_weight = labels.class_sum(jnp.ones(x.shape[0], x.dtype))
+        if isinstance(x, SparseRows):  # all rows at once, of which there may be many
+            return cls(
+                compiled_sums.class_weight(labels, x.dtype), compiled_sums.sparse_sum(x, labels), binary, None, counted
+            )
+        class_weight = Total.of(labels.class_sum(jnp.ones(x.shape[0], x.dtype)))
         if isinstance(x, PartialRows):
             feature_weight = Total.of(labels.class_sum(x.mask))
-            return cls(Total.of(class_weight), _exact_sum(x.values, labels), binary, feature_weight, counted)
-        feature_sum = _sparse_sum(x, labels) if isinstance(x, SparseRows) else _exact_sum(x, labels)
-        return cls(Total.of(class_weight), feature_sum, binary, None, counted)
+            return cls(class_weight, compiled_sums.exact_sum(x.values, labels), binary, feature_weight, counted)
+        return cls(class_weight, compiled_sums.exact_sum(x, labels), binary, None, counted)
 
     @property
     def weight(self) -> Total:
@@ -182,41 +184,3 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
                     f"evidence and no predictive density. Give one such as 1; found {value}."
                 )
         return dataclasses.replace(self, **tables)
-
-
-def _sparse_sum(x: SparseRows, labels: Labels) -> Total:
-    """Class sums of sparse rows, in pieces that merge: of about as many entries as the table has cells."""
-    piece = min(max(2**13, labels.num_classes * x.shape[1]), 2**22)
-    groups = max(piece // max(x.values.shape[1], 1), 1)
-    if x.values.shape[0] <= groups:
-        return _exact_sum(x, labels)
-    return blocks.fold(lambda _, part: _exact_sum(part, labels), x, block=groups)
-
-
-def _exact_sum(x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Total:
-    """Class sums of x; where they outgrow the whole numbers that a float holds, the digits of x are summed apart.
-
-    The sum of n digits of b bits is exact while b + log2 n stays within the float's significand.
-    """
-
-    def sum_of(function: Callable[[Array], Array]) -> Array:
-        return x.map(function).class_sum(labels) if isinstance(x, SparseRows) else labels.class_sum(function(x))
-
-    total = sum_of(lambda values: values)
-    significand = jnp.finfo(x.dtype).nmant + 1
-    terms = x.values.size if isinstance(x, SparseRows) else x.shape[0]
-    bits = significand - terms.bit_length()
-
-    def apart() -> Total:
-        firsts = [*range(0, significand, bits)]
-        parts = []
-        for first in firsts:
-
-            def digit(values: Array, first: int = first) -> Array:
-                rest = jnp.floor(values / 2.0**first) if first else values
-                return rest if first == firsts[-1] else jnp.mod(rest, 2.0**bits)
-
-            parts.append(Total.of(2.0**first * sum_of(digit)))
-        return reduce(Total.merge, parts)
-
-    return shortcut(jnp.all(total < 2.0**significand), lambda: Total.of(total), apart)

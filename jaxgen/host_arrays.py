@@ -27,6 +27,14 @@ def lies_on_boundary(x: AnyArray) -> bool:
     return isinstance(x, jax.Array) or (x.flags.c_contiguous and x.ctypes.data % BOUNDARY == 0)
 
 
+def few_sizes(size: int, most: int) -> int:
+    """The next of a few sizes, so that all up to `most` share programs; of more, the size itself."""
+    if not 1 < size <= most:
+        return size
+    step = 1 << max((size - 1).bit_length() - 3, 0)  # four between a power of two and the next
+    return -(-size // step) * step
+
+
 def view(array: AnyArray, place: slice) -> AnyArray:
     """Some rows of an array, where they lie."""
     rows, where = np.asarray(array)[place], placement(array)

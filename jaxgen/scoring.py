@@ -51,7 +51,9 @@ def score(
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
     in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and optional(c, "in_two_steps")
-    rows = x if in_two_steps or not isinstance(x, CompressedRows) else x.whole()
+    rows, n = x, x.shape[0]
+    if isinstance(x, CompressedRows) and not in_two_steps:
+        rows = x.whole(n if place is None else host_arrays.few_sizes(n, _SMALL_BATCH))
     if place is None or tuning is None:
         result, bad = _traced_program(function, c, rows, tuning, likelihood)
     elif isinstance(rows, CompressedRows):
@@ -59,6 +61,7 @@ def score(
     else:
         many = rows.ndim == 2 and rows.shape[0] >= tuning.many_rows * c.num_features
         result, bad = _score_rows(function, ready(c, likelihood=likelihood, many=many), rows, tuning)
+        result = result if rows is x else _cut(result, n, host_arrays.placement(c))
     if not is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     if place is not None and not _holds_nan(result) and not host_arrays.is_distributed(c):
@@ -90,19 +93,15 @@ def _score_compressed(
     projection = in_one_dtype(c).projection(x, likelihood=likelihood)
     products, bad = x.products(projection, c.domain, entries=tuning.entries)
     place, n = host_arrays.placement(c), len(products)
-    padding = _few_sizes(n) - n
-    if padding:
+    if padding := host_arrays.few_sizes(n, _SMALL_BATCH) - n:
         products = np.pad(products, [(0, padding), (0, 0)])
     result, _ = _score_rows(function, projection.classifier, jax.device_put(products, place), tuning)
-    return jax.device_put(np.asarray(result)[:n], place) if padding else result, bad
+    return _cut(result, n, place), bad
 
 
-def _few_sizes(n: int) -> int:
-    """The next of a few numbers of rows, so that small batches of any length share programs; of many rows, n."""
-    if not 1 < n <= _SMALL_BATCH:
-        return n
-    step = 1 << max((n - 1).bit_length() - 3, 0)  # four between a power of two and the next
-    return -(-n // step) * step
+def _cut(result: Any, n: int, place: Any) -> Any:
+    """The results of the first n rows, which are few where some were added."""
+    return result if len(result) == n else jax.device_put(np.asarray(result)[:n], place)
 
 
 @partial(jax.jit, static_argnums=(0, 3, 4))

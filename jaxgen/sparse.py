@@ -106,13 +106,11 @@ class SparseRows:
         per_group = jnp.sum(function(self.values), axis=1)
         return jnp.zeros(self.shape[0], per_group.dtype).at[self.rows].add(per_group, mode="promise_in_bounds")
 
-    def class_sum(self, labels: Labels) -> Float[Array, "classes d"]:
-        """Σ_i r_ik x_ij, by adding every entry where it belongs."""
-        return class_table(self.add_to(empty_table(self, labels), labels), labels)
-
-    def add_to(self, table: Array, labels: Labels) -> Array:
-        """A table of `empty_table` with these entries added."""
-        d = self.shape[1]
+    def class_sum(
+        self, labels: Labels, part: Callable[[Array], Array] = lambda terms: terms
+    ) -> Float[Array, "classes d"]:
+        """Σ_i r_ik x_ij, or of a part of each term, by adding every one where it belongs."""
+        d, table = self.shape[1], empty_table(self, labels)
 
         def add_hard(table: Array, x: SparseRows) -> Array:
             assert isinstance(labels, HardLabels)
@@ -120,16 +118,16 @@ class SparseRows:
             values = x.values
             if labels.weight is not None:
                 values = labels.row_weight.at[x.rows].get(mode="promise_in_bounds")[:, None] * values
-            return table.at[index[:, None] * d + x.columns].add(values, mode="promise_in_bounds")
+            return table.at[index[:, None] * d + x.columns].add(part(values), mode="promise_in_bounds")
 
         def add_soft(table: Array, x: SparseRows) -> Array:
             responsibilities = labels.dense().at[x.rows].get(mode="promise_in_bounds")
-            return table.at[x.columns].add(
-                x.values[:, :, None] * responsibilities[:, None, :], mode="promise_in_bounds"
-            )
+            terms = x.values[:, :, None] * responsibilities[:, None, :]
+            return table.at[x.columns].add(part(terms), mode="promise_in_bounds")
 
         hard = isinstance(labels, HardLabels)
-        return self._scan(add_hard if hard else add_soft, table, self.window if hard else self.window // 8)
+        window = self.window if hard else self.window // 8
+        return class_table(self._scan(add_hard if hard else add_soft, table, window), labels)
 
     def matmul(
         self, table: Float[Array, "d classes"], encode: Callable[[Any], Any] = lambda x: x

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import of_a_cpu
 from scipy.special import log_softmax
 
 import jaxgen as jg
@@ -75,6 +76,7 @@ def test_a_class_loses_no_digits_beside_a_narrow_or_a_wide_one(width, far):
     np.testing.assert_allclose(joint[:, 1], expected, rtol=8 * np.finfo(np.float32).eps, atol=1e-5)
 
 
+@of_a_cpu
 def test_classes_are_paired_once_for_all_calls_with_many_rows(monkeypatch):
     made, pair = [], CentredGaussian.for_many_rows
     monkeypatch.setattr(CentredGaussian, "for_many_rows", lambda form: made.append(form) or pair(form))

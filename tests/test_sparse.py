@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+from conftest import of_a_cpu
 from jax import export
 from jax.experimental import sparse
 from jax.test_util import check_grads
@@ -36,6 +37,13 @@ def in_pieces_of():
         yield lambda entries: until_the_end.enter_context(
             platform.override(dataclasses.replace(platform.CPU, entries=entries))
         )
+
+
+@pytest.fixture
+def place(request):
+    if request.param == "an accelerator":
+        request.getfixturevalue("as_on_an_accelerator")
+    return request.param
 
 
 @pytest.fixture(params=[False, True], ids=["where they lie", "class by class"])
@@ -91,6 +99,7 @@ FAMILIES = {
     "multinomial MLE": (jg.MultinomialNB(alpha=0.0), COUNTS),
     "Bernoulli MLE": (jg.BernoulliNB(alpha=0.0), (COUNTS > 0).astype(float)),
 }
+each_platform = pytest.mark.parametrize("place", ["here", "an accelerator"], indirect=True)
 each_container = pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS.keys())
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 
@@ -204,6 +213,24 @@ def test_sums_of_fractions_do_not_drift_in_float32():
     x = scipy.sparse.csr_array((np.full(n, value), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
     total = jg.MultinomialNB().statistics(x, np.zeros(n, int), num_classes=1).feature_sum.exact()[0, 0]
     assert abs(total / float(Fraction(float(value)) * n) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("weight", [None, 0.1])
+def test_sums_of_fractions_under_jit_do_not_drift_in_float32(weight):
+    n, value = 2**18, np.float32(0.37)
+    x = sparse.BCOO((jnp.full(n, value), jnp.stack([jnp.arange(n), jnp.zeros(n, int)], 1)), shape=(n, 1))
+    y, weight = np.zeros(n, int), None if weight is None else np.full(n, weight, np.float32)
+    counts = jax.jit(lambda x: jg.MultinomialNB().statistics(x, y, num_classes=1, sample_weight=weight))(x)
+    each = np.float32(1) if weight is None else weight[0]
+    assert abs(counts.feature_sum.exact()[0, 0] / (float(value * each) * n) - 1) < 1e-7
+
+
+def test_more_rows_than_a_float_counts_are_counted_under_jit():
+    n = 2**24 + 5
+    x = sparse.BCOO((jnp.ones(1, jnp.float32), jnp.zeros((1, 2), int)), shape=(n, 1))
+    y = jnp.zeros(n, jnp.int32)
+    counts = jax.jit(lambda x: jg.MultinomialNB().statistics(x, y, num_classes=1))(x)
+    assert counts.class_weight.exact()[0] == n
 
 
 @pytest.mark.usefixtures("each_way")
@@ -390,7 +417,8 @@ def test_linear_classifiers_take_sparse_rows():
     close(jg.log_posterior(c, scipy.sparse.csr_array(x)), jg.log_posterior(c, x))
 
 
-def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing():
+@each_platform
+def test_a_second_call_with_about_as_many_nonzeros_compiles_nothing(place):
     x = scipy.sparse.csr_array(COUNTS)
     fewer = x.copy()
     fewer.data[0] = 0
@@ -571,6 +599,7 @@ print(jg.pad_rows(scipy.sparse.csr_array(np.array([[2**32 + 5, 1]]))).values[0, 
     assert printed == ["True"] * 3
 
 
+@of_a_cpu
 @pytest.mark.parametrize("columns", [2, 6])
 def test_long_rows_keep_their_digits(columns):
     """The entries of a row are added one after the other."""
@@ -609,23 +638,23 @@ def test_narrow_duplicates_sum_alike_outside_of_jit_and_inside():
         np.testing.assert_array_equal(sums, [[2, 0], [0, 1]])
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_places_of_jax_rows_are_checked_too(elsewhere, request):
-    if elsewhere:
-        request.getfixturevalue("as_on_an_accelerator")
+@each_platform
+def test_places_of_jax_rows_are_checked_too(place):
     for starts in ([0, 2, 1], [0, 1, 5]):
         x = sparse.BCSR((jnp.ones(3), jnp.array([0, 1, 0]), jnp.array(starts)), shape=(2, 2))
         with pytest.raises(ValueError, match=r"x.indptr must rise from 0 to at most the 3 entries"):
             jg.fit(jg.MultinomialNB(), x, np.array([0, 1]))
 
 
-def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row():
+@each_platform
+def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row(place):
     rng = np.random.default_rng(0)
     x = scipy.sparse.csr_array(rng.poisson(0.5, (60, 7)))
     c = jg.fit(jg.MultinomialNB(), x, np.arange(60) % 3)
     posterior = jg.log_posterior(c, x.toarray())
     jg.log_posterior(c, x[:20])
     compiled = scoring._program._cache_size()
+    compiled += place == "an accelerator"  # for as many entries as these have
     for n in (17, 18, 19):
         np.testing.assert_allclose(jg.log_posterior(c, x[:n]), posterior[:n], rtol=1e-12)
     assert scoring._program._cache_size() == compiled
