@@ -109,7 +109,7 @@ def _chunks_by_class(labels: HardLabels, d: int) -> _Chunks:
     # The last chunk of each class is filled in part: of an eighth of a class each, they cost little. A thirtieth more,
     # and classes of about one size are eight chunks each, not some of them nine.
     share = n // (tuning.chunks_of_class * k)
-    fewest = max(_FEWEST_IN_CHUNK, tuning.least_chunk * d)
+    fewest = max(_FEWEST_IN_CHUNK, min(tuning.least_chunk * d, n // k))
     most = max(fewest, tuning.class_fold_elements // d)
     chunk = min(n, max(fewest, min(-(-(share + share // 30) // 8) * 8, most)))
     order, first_row = labels.by_class()

@@ -33,7 +33,7 @@ class Tuning:
         fold_elements: elements of a block of rows that becomes statistics.
         class_fold_elements: elements of rows of one class that are multiplied at a time, at most.
         chunks_of_class: into how many chunks the rows of a class are cut that are multiplied, about.
-        least_chunk: rows of such a chunk, for each feature, at least.
+        least_chunk: rows of such a chunk, for each feature, at least, where the classes have so many.
         strip: rows of a symmetric product that are made at a time, up to the diagonal alone; None for the whole.
         loss_elements: elements of a block of rows whose loss and its gradient are computed, for each core.
         score_elements: elements of a block of rows that is scored.
