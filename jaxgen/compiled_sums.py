@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from functools import reduce
+import dataclasses
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -18,18 +20,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
     from jaxgen.labels import Labels
 
 
+# Fractional weights that are added up at a time: what is left of them beside grains then hardly drifts.
+_MOST_FRACTIONS = 2**16
+
+
 def class_weight(labels: Labels, dtype: Any) -> Total:
-    """Σ_i r_ik of all rows, in blocks that merge: a float that counts one by one stops at 2^24, and fractions drift."""
+    """Σ_i r_ik of all rows, in blocks that merge: a float that counts one by one stops at 2^24."""
 
     def of_block(_: Array, some: Labels) -> Total:
-        return Total.of(some.class_sum(jnp.ones(some.row_weight.shape, dtype)))
+        ones = jnp.ones(some.row_weight.shape, dtype)
+        if not isinstance(some, HardLabels) or some.weight is None:
+            return Total.of(some.class_sum(ones))
 
-    return blocks.fold(of_block, labels, block=labels.tuning.most_rows)
+        def sum_of(part: Callable[[Array], Array]) -> Array:
+            return dataclasses.replace(some, weight=part(some.row_weight)).class_sum(ones)
+
+        # As exact as the sums of features, from which it is subtracted.
+        return shortcut(_are_whole(some.row_weight), lambda: Total.of(some.class_sum(ones)), lambda: _in_parts(sum_of))
+
+    most = labels.tuning.most_rows
+    return blocks.fold(of_block, labels, block=most if labels.weight is None else min(most, _MOST_FRACTIONS))
 
 
 def sparse_sum(x: SparseRows, labels: Labels) -> Total:
@@ -48,22 +63,29 @@ def _sum_of_piece(x: SparseRows, labels: Labels) -> Total:
     """
     if not isinstance(labels, HardLabels):
         return exact_sum(x, labels)
-    weight = jnp.ones(1, x.dtype) if labels.weight is None else labels.row_weight
-    are_whole = [jnp.all(each == jnp.floor(each)) for each in (x.values, weight)]
+    are_whole = _are_whole(x.values) & (True if labels.weight is None else _are_whole(labels.row_weight))
+    return shortcut(are_whole, lambda: exact_sum(x, labels), lambda: _in_parts(partial(x.class_sum, labels)))
 
-    def of_fractions() -> Total:
-        # No cell has a sum of so many grains that a float could not hold it: twice the largest that is found has not.
-        _, exponent = jnp.frexp(lax.stop_gradient(jnp.max(x.class_sum(labels))))
-        info = jnp.finfo(x.dtype)
-        grain = jnp.maximum(jnp.ldexp(jnp.ones((), x.dtype), exponent - info.nmant), info.tiny)
 
-        def first(terms: Array) -> Array:
-            return lax.stop_gradient(jnp.round(terms / grain) * grain)
+def _are_whole(numbers: Array) -> Bool[Array, ""]:
+    return jnp.all(numbers == jnp.floor(numbers))
 
-        parts = (x.class_sum(labels, part) for part in (first, lambda terms: terms - first(terms)))
-        return reduce(Total.merge, map(Total.of, parts))
 
-    return shortcut(reduce(jnp.logical_and, are_whole), lambda: exact_sum(x, labels), of_fractions)
+def _in_parts(sum_of: Callable[[Callable[[Array], Array]], Array]) -> Total:
+    """Sums of a part of each term, in two: of multiples of a grain, which is exact, and of what is left."""
+    total = sum_of(lambda terms: terms)
+    info = jnp.finfo(total.dtype)
+    # No sum has so many grains that a float could not hold it: twice the largest that is found has not.
+    _, exponent = jnp.frexp(lax.stop_gradient(jnp.max(total)))
+    grain = jnp.ldexp(jnp.ones_like(total, shape=()), exponent - info.nmant)
+    fine = grain * 2.0**-info.nmant < info.tiny  # what is left would be no normal number
+    grain = jnp.where(fine, 1.0, grain)
+
+    def first(terms: Array) -> Array:
+        return lax.stop_gradient(jnp.round(terms / grain) * grain)
+
+    parts = Total.of(sum_of(first)).merge(Total.of(sum_of(lambda terms: terms - first(terms))))
+    return jax.tree.map(lambda mine, other: jnp.where(fine, mine, other), Total.of(total), parts)
 
 
 def exact_sum(x: Float[Array, "n d"] | SparseRows, labels: Labels) -> Total:

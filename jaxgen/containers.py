@@ -63,10 +63,16 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
 
 
 def _entries_where_they_lie(x: Any, kind: str) -> SparseRows:
+    indices = _wide(x.indices)
     if kind == "BCOO":
-        return SparseRows(x.data[:, None], x.indices[:, 1:], x.indices[:, 0], x.shape, unique=x.unique_indices)
-    rows = row_of_each(x.indptr, x.indices.shape[0])
-    return SparseRows(x.data[:, None], x.indices[:, None], rows, x.shape, unique=x.unique_indices)
+        return SparseRows(x.data[:, None], indices[:, 1:], indices[:, 0], x.shape, unique=x.unique_indices)
+    rows = row_of_each(_wide(x.indptr), indices.shape[0])
+    return SparseRows(x.data[:, None], indices[:, None], rows, x.shape, unique=x.unique_indices)
+
+
+def _wide(indices: Any) -> Any:
+    """Indices in a dtype that holds the shape as well."""
+    return indices.astype(np.int32) if indices.dtype.itemsize < 4 else indices
 
 
 @partial(jax.jit, static_argnums=1)
@@ -79,7 +85,7 @@ def _looked_at(x: Any, kind: str) -> tuple[Array, Array]:
     rows, columns = entries.rows, entries.columns[:, 0]
     inside = jnp.all((rows >= 0) & (rows <= n) & (columns >= 0) & (columns <= d))
     if kind == "BCSR":
-        starts, size = x.indptr, x.indices.shape[0]
+        starts, size = _wide(x.indptr), x.indices.shape[0]
         inside = jnp.all((rows == n) | ((columns >= 0) & (columns <= d)))
         inside &= (starts[0] == 0) & jnp.all(starts[1:] >= starts[:-1]) & (starts[-1] <= size)
     follows = (rows[1:] > rows[:-1]) | ((rows[1:] == rows[:-1]) & (columns[1:] > columns[:-1])) | (rows[1:] == n)
@@ -88,7 +94,7 @@ def _looked_at(x: Any, kind: str) -> tuple[Array, Array]:
 
 def _from_jax(x: Any, kind: str) -> CompressedRows:
     """A BCOO or BCSR whose values are known, on the host."""
-    values, indices = np.asarray(x.data), np.asarray(x.indices)
+    values, indices = np.asarray(x.data), _wide(np.asarray(x.indices))
     if kind == "BCOO":
         rows, columns = map(np.ascontiguousarray, indices.T)
         return _from_entries(values, rows, columns, x.shape)

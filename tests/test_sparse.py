@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import sys
 from fractions import Fraction
+from functools import partial
 
 import chex
 import jax
@@ -213,6 +214,36 @@ def test_sums_of_fractions_do_not_drift_in_float32():
     x = scipy.sparse.csr_array((np.full(n, value), np.zeros(n, np.int32), np.arange(n + 1)), shape=(n, 1))
     total = jg.MultinomialNB().statistics(x, np.zeros(n, int), num_classes=1).feature_sum.exact()[0, 0]
     assert abs(total / float(Fraction(float(value)) * n) - 1) < 1e-6
+
+
+@each_platform
+@pytest.mark.parametrize(("dtype", "n"), [(np.int8, 128), (np.uint8, 256), (np.uint8, 300), (np.int16, 2**15)])
+def test_indices_of_a_dtype_that_does_not_hold_the_shape(place, dtype, n):
+    rows = np.arange(min(n, np.iinfo(dtype).max + 1))
+    indices = jnp.asarray(np.stack([rows, rows % 3], 1).astype(dtype))
+    x, y = sparse.BCOO((jnp.ones(len(rows)), indices), shape=(n, 3)), np.arange(n) % 2
+    expected = np.zeros((2, 3))
+    np.add.at(expected, (rows % 2, rows % 3), 1)
+    of = partial(jg.MultinomialNB().statistics, y=y, num_classes=2)
+    for found in (of(x), jax.jit(of)(x)):
+        np.testing.assert_array_equal(found.feature_sum.value, expected)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_fractions_under_jit_leave_nothing_of_a_word_that_is_in_all_documents(alpha):
+    n, weight = 20_000, np.float32(0.9)
+    x = sparse.BCOO.fromdense(np.ones((n, 1), np.float32))
+    fit = partial(jg.fit, jg.BernoulliNB(alpha=np.float32(alpha)), y=np.arange(n) % 2, num_classes=2)
+    c = jax.jit(lambda x: fit(x, sample_weight=np.full(n, weight)))(x)
+    expected = np.log(alpha / (n / 2 * float(weight) + 2 * alpha)) if alpha else -np.inf
+    np.testing.assert_allclose(c.density.log_absent[:, 0], expected, rtol=1e-6)
+
+
+def test_tiny_fractions_under_jit_keep_their_digits():
+    values = np.random.default_rng(0).random((20_000, 1)).astype(np.float32) * np.float32(1e-35)
+    x, y = sparse.BCOO.fromdense(values), np.zeros(20_000, int)
+    total = jax.jit(lambda x: jg.MultinomialNB().statistics(x, y, num_classes=1))(x).feature_sum.exact()
+    np.testing.assert_allclose(total, [values.sum(axis=0, dtype=float)], rtol=2e-6)
 
 
 @pytest.mark.parametrize("weight", [None, 0.1])
