@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxgen.density import D, optional
+from jaxgen.density import D, num_classes, optional
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import nonnegative_or_nan, safe_log
 from jaxgen.projections import projection
@@ -56,6 +56,10 @@ class Classifier(NamedTuple, Generic[D]):
     def class_shape(self) -> tuple[int, ...]:
         """(K,); longer for a stack of classifiers."""
         return jnp.shape(self.log_prior)
+
+    def check_structure(self) -> None:
+        """Raise for a prior that has not an entry for each class of the density, where that says how many it has."""
+        self._check_prior(num_classes(self.density) or self.log_prior.shape[0])
 
     @property
     def takes_sparse(self) -> bool:
@@ -113,12 +117,15 @@ class Classifier(NamedTuple, Generic[D]):
         """log p(x, y = k)."""
         return self._with_prior(self.density.log_likelihood(x))
 
-    def _with_prior(self, scores: Array) -> Array:
-        if scores.shape[-1] != self.log_prior.shape[0]:
+    def _check_prior(self, num_classes: int) -> None:
+        if num_classes != self.log_prior.shape[0]:
             raise ValueError(
-                f"log_prior must have one entry for each of the density's {scores.shape[-1]} classes; found shape "
+                f"log_prior must have one entry for each of the density's {num_classes} classes; found shape "
                 f"{self.log_prior.shape}."
             )
+
+    def _with_prior(self, scores: Array) -> Array:
+        self._check_prior(scores.shape[-1])
         return scores + self.log_prior[None]
 
 

@@ -163,6 +163,14 @@ def parts(owner: Any) -> dict[str, Any]:
     return {f".densities[{i}]": density for i, density in enumerate(getattr(owner, "densities", ()))}
 
 
+def num_classes(density: Any) -> int | None:
+    """K, by the first of the `shapes` that a density or a part of it declares; None where it declares none."""
+    for part in parts(density).values():
+        return num_classes(part)
+    shapes = optional(density, "shapes")
+    return next(iter(shapes.values()))[0][0] if shapes else None
+
+
 def check_parameters(c: Any) -> None:
     """Raise a ValueError for a classifier that holds NaN or +∞, or what must be positive and is not."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(c):

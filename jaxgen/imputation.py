@@ -85,7 +85,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
             y = jax.random.categorical(of_class, joint).astype(jnp.int32)
             missing = optional(density, "conditional_sample")(of_features, x, y)
         # A row that is impossible, or bad under a trace, has no posterior.
-        possible = jnp.any(joint > -jnp.inf, axis=1, keepdims=True)
+        possible = jnp.max(joint, axis=1, keepdims=True) > -jnp.inf  # of NaN it is not
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:

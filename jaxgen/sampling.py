@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import arguments
+from jaxgen import arguments, host_arrays
 from jaxgen.classifier import Classifier, generative
 from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
-from jaxgen.preparing import check_classifier, in_one_dtype
+from jaxgen.preparing import check_classifier, check_numbers, in_one_dtype
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
@@ -36,7 +37,8 @@ def sample(
             it must be given for.
 
     Returns:
-        x in the dtype of the classifier, and y; under a trace a row of a class that does not exist is NaN. Of a
+        x in the dtype of the classifier, and y; a row is NaN where no class has a probability, and under a trace where
+        its class does not exist. Of a
         multinomial inside `jax.shard_map` only with `check_vma=False`: `jax.random.multinomial` has no such types.
 
     Raises:
@@ -54,6 +56,8 @@ def sample(
     """
     c = generative(c, "sample")
     check_classifier(c)
+    if not is_traced(c) and not host_arrays.is_distributed(c):
+        check_numbers(c)
     n = arguments.check_integer("n", n)
     needs_total = optional(c.density, "needs_total_count")
     if (total_count is not None) != needs_total:
@@ -77,11 +81,13 @@ def sample(
 def _sample_program(key: Array, c: Classifier[Any], n: int, y: Any, total_count: Any) -> tuple[Array, Array]:
     c = in_one_dtype(c)
     of_class, of_features = jax.random.split(key)
+    # Of a prior that is NaN, or 0 for all, no class can be drawn; of given ones none is.
+    is_prior = y is not None or (jnp.max(c.log_prior) > -jnp.inf)
     if y is None:
         y = jax.random.categorical(of_class, c.log_prior, shape=(n,))
     y = jnp.asarray(y).astype(jnp.int32)
     if total_count is not None:
         total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))
     x = c.density.sample(of_features, y, total_count)
-    exists = (y >= 0) & (y < c.class_shape[0])
+    exists = (y >= 0) & (y < c.class_shape[0]) & is_prior
     return jnp.where(exists[:, None], x, jnp.nan), y

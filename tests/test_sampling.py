@@ -189,3 +189,36 @@ def test_gaussian_draws_move_with_their_parameters_and_counts_do_not():
     counts = jg.Classifier(c.log_prior, jg.Poisson(jnp.log(jnp.full((2, D), 3.0))))
     still = jax.jacobian(lambda density: jg.sample(key, counts._replace(density=density), 3, y=y)[0])(counts.density)
     assert not np.any(still.log_rate)
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+@pytest.mark.parametrize("family", ["Gaussian", "diagonal", "Poisson", "mixed"])
+def test_a_prior_of_other_classes_than_the_density_is_refused(family, entries):
+    mean, counts = jnp.zeros((2, 2)), jg.Poisson(jnp.zeros((2, 2)))
+    density = {
+        "Gaussian": jg.Gaussian(mean, jnp.eye(2)[None]),
+        "diagonal": jg.DiagonalGaussian(mean, jnp.ones((1, 2))),
+        "Poisson": counts,
+        "mixed": jg.Mixed((counts, counts), ((0, 1), (2, 3))),
+    }[family]
+    c = jg.Classifier(jnp.zeros(entries), density)
+    calls = [lambda: jg.sample(jax.random.key(0), c, 3), lambda: jg.to_linear(c)]
+    if family in ("Gaussian", "diagonal"):
+        calls.append(lambda: jg.relative_mahalanobis(c, np.ones((3, 2))))
+    for call in calls:
+        with pytest.raises(ValueError, match=r"log_prior must have one entry for each of the density's 2 classes"):
+            call()
+
+
+def test_a_prior_that_is_none_draws_no_class():
+    density, key = jg.Gaussian(jnp.zeros((2, 2)), jnp.eye(2)[None]), jax.random.key(0)
+    unknown, impossible = (jg.Classifier(jnp.array([p, q]), density) for p, q in ((np.nan, 0.0), (-np.inf, -np.inf)))
+    with pytest.raises(ValueError, match=r"c\.log_prior must hold numbers below infinity; found nan"):
+        jg.sample(key, unknown, 2)
+    draw = jax.jit(lambda c: jg.sample(key, c, 2)[0])
+    for x in (draw(unknown), draw(impossible), jg.sample(key, impossible, 2)[0]):
+        assert np.isnan(x).all()
+    assert np.isfinite(jg.sample(key, impossible, 2, y=np.array([0, 1]))[0]).all()
+    seen = np.array([[True, False]])
+    for c in (unknown, impossible):
+        np.testing.assert_array_equal(jg.impute(c, np.ones((1, 2)), seen, key=key), [[1.0, np.nan]])
