@@ -153,20 +153,22 @@ def _check_contained(whole: Any, part: Any) -> None:
             f"whole must contain part; found class {k} of weight {ours[k]:g} in whole and {theirs[k]:g} in part. Give "
             "first the statistics of all rows, then those of the rows to be taken away."
         )
-    for ours, theirs in zip(_counts(whole), _counts(part), strict=True):
-        lacking = primal(_lacking_program(ours, theirs))
-        if not is_traced(lacking) and (lacking := np.asarray(lacking)).any():
-            k, j = np.argwhere(lacking)[0]
-            raise ValueError(
-                f"whole must contain part; found column {j} of its counts of class {k} less in whole than in part, by "
-                f"{lacking[k, j]:g}. Give first the statistics of all rows, then those of the rows to be taken away."
-            )
+    for name, what in (("feature_sum", "its counts"), ("feature_weight", "the weights of what was observed")):
+        for ours, theirs in zip(_sums(whole, name), _sums(part, name), strict=True):
+            lacking = primal(_lacking_program(ours, theirs))
+            if not is_traced(lacking) and (lacking := np.asarray(lacking)).any():
+                k, j = np.argwhere(lacking)[0]
+                raise ValueError(
+                    f"whole must contain part; found column {j} of {what} of class {k} less in whole than in part, by "
+                    f"{lacking[k, j]:g}. Give first the statistics of all rows, then those of the rows to be taken "
+                    "away, each with the same observed."
+                )
 
 
-def _counts(statistics: Any) -> list[Total]:
-    """The sums of features among statistics, where these count."""
+def _sums(statistics: Any, name: str) -> list[Total]:
+    """The sums of a name among statistics, a number for each feature of each class, where these have such."""
     parts = getattr(statistics, "parts", (statistics,))
-    return [part.feature_sum for part in parts if hasattr(part, "feature_sum")]
+    return [sums for part in parts if (sums := getattr(part, name, None)) is not None]
 
 
 @jax.jit

@@ -579,3 +579,18 @@ def test_many_rows_with_missing_features(scale):
     terms = stats.norm.logpdf(x[:, None].astype(float), mean, np.broadcast_to(scale, mean.shape))
     expected = np.sum(terms, axis=2, where=observed[:, None])
     np.testing.assert_allclose(jg.log_likelihood(c, x, observed=observed), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.PoissonNB(), jg.MixedNB(((jg.GaussianNB(), (0, 1)),))])
+def test_a_part_of_which_more_was_observed_is_none_of_the_whole(estimator):
+    y, observed = np.arange(40) % 2, np.arange(80).reshape(40, 2) % 3 > 0
+    x = np.where(observed, np.arange(80).reshape(40, 2) % 5, 0)
+    whole = estimator.statistics(x, y, observed=observed)
+    of_ten = estimator.statistics(x[:10], y[:10], observed=observed[:10])
+    rest = estimator.statistics(x[10:], y[10:], observed=observed[10:])
+    chex.assert_trees_all_close(jg.subtract(whole, of_ten), rest, atol=1e-9)
+    forgot = estimator.statistics(x, y)  # where all of it counts as observed
+    with pytest.raises(
+        ValueError, match=r"whole must contain part; found column 0 of the weights of what was observed"
+    ):
+        jg.subtract(whole, forgot)
