@@ -56,7 +56,7 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     if is_traced(x):
         return _entries_where_they_lie(x, kind)
     if platform.platform_of(x) not in (None, "cpu"):
-        in_place, unique = map(bool, _looked_at(x, kind))
+        in_place, unique = map(bool, _are_in_place_and_unique(x, kind))
         if in_place:
             return dataclasses.replace(_entries_where_they_lie(x, kind), unique=unique)
     return _from_jax(x, kind)
@@ -76,7 +76,7 @@ def _wide(indices: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=1)
-def _looked_at(x: Any, kind: str) -> tuple[Array, Array]:
+def _are_in_place_and_unique(x: Any, kind: str) -> tuple[Array, Array]:
     """Whether all entries are inside the matrix, or at its edge as padding is; and whether each has its own place.
 
     Where they are not, `_from_jax` says what is wrong.
