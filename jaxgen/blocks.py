@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen.pytree import STATIC, pytree
+from jaxgen.tracing import is_symbol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,6 +63,11 @@ def num_rows(elements: int, width: int, *, fewest: int | None = None) -> int:
     return max(fewest or FEWEST_ROWS, elements // width)
 
 
+def at_most(size: int, most: int) -> bool:
+    """Whether a size is no larger; one that is a symbol counts as small, so that its rows are one block."""
+    return is_symbol(size) or size <= most
+
+
 def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | None = None) -> M:
     """Merge `summarise(position, *rows)` over blocks of rows of `data`.
 
@@ -103,7 +109,7 @@ def map_rows(
         The arrays of these rows, and whether any flag was raised.
     """
     start, n = _extent(x, within)
-    if n <= block:
+    if at_most(n, block):
         return function(x if within is None else within.of(x))
     # Blocks of one size in one loop, of which the last overlaps the one before: a shorter last one would be compiled
     # apart.

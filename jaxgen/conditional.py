@@ -102,6 +102,6 @@ def drawn(
     What was observed is not to be looked at in either.
     """
     residual, inverse = residuals(x, mean, whitening)
-    row = jnp.arange(len(y), dtype=jnp.int32)
+    row = jnp.arange(y.shape[0], dtype=jnp.int32)
     own = inverse[row, y] if inverse.shape[1] > 1 else inverse[:, 0]
     return residual[row, y], einsum("nji,nj->ni", own, normal)

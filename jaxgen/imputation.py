@@ -61,8 +61,8 @@ def impute(
         arguments.check_key(key)
     joint = log_joint(c, x, observed=observed)
     rows = inputs.check_points(x, c.num_features, observed=observed)
-    seen = np.zeros(rows.shape, bool) if is_traced(rows.observed) else np.asarray(rows.observed)
-    missing = ~seen.reshape(-1, rows.shape[-1]).all(axis=0)
+    d = c.num_features
+    missing = np.ones(d, bool) if is_traced(mask := rows.observed) else ~np.asarray(mask).reshape(-1, d).all(axis=0)
     optional(c.density, "check_fills_in")(missing, drawn=key is not None)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
 
@@ -72,7 +72,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
     dtype = joint.dtype
     density = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(dtype), c.density)
     rows, joint = jax.tree.map(jnp.atleast_2d, (x.astype(dtype), joint))
-    keys = None if key is None else jax.random.split(key, len(joint))
+    keys = None if key is None else jax.random.split(key, joint.shape[:1])
 
     def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
         x, joint, keys = data

@@ -21,7 +21,7 @@ from jaxgen.labels import HardLabels, Labels, SoftLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
-from jaxgen.tracing import is_traced, primal
+from jaxgen.tracing import is_symbol, is_traced, primal
 
 if TYPE_CHECKING:
     from jax import Array
@@ -54,6 +54,11 @@ def check_rows(x: Any, *, sparse: bool = False, observed: Any = None) -> Any:
         raise ValueError(
             f"x must have shape (n, d) with at least one row and one feature; found {x.shape}. "
             "Reshape a single feature with x[:, None]; a batch without rows has no statistics."
+        )
+    if is_symbol(x.shape[0]):
+        raise ValueError(
+            f"x must have a known number of rows to be fitted to; found {x.shape[0]}, a symbol of jax.export. Export "
+            "for one number, and fill x up with rows of sample_weight 0; only scores take any number."
         )
     return x if observed is None else _partial_rows(x, observed)
 

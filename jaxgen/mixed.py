@@ -167,7 +167,7 @@ class Mixed:
         """E[x | x_observed, k]."""
         means = [optional(density, "conditional_mean")(part) for density, part in self.split(x)]
         num_classes = max(mean.shape[1] for mean in means)
-        return self.join([jnp.broadcast_to(mean, (len(mean), num_classes, mean.shape[2])) for mean in means])
+        return self.join([jnp.broadcast_to(mean, (mean.shape[0], num_classes, mean.shape[2])) for mean in means])
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw of what was not observed, given what was, from the density of each class in y."""

@@ -201,8 +201,8 @@ def _score_dense(
     """The scores of rows by c, or by its quick form where that is accurate and its scores are made in one pass."""
     dtype = _dtype(c)
     # One pass holds the scores of all rows: these may be as many numbers as the rows are, not more.
-    num_scores = x.shape[0] * c.class_shape[0]
-    one_pass = x.size <= tuning.product_elements and num_scores <= max(x.size, tuning.score_elements)
+    few_scores = c.class_shape[0] <= x.shape[-1] or blocks.at_most(x.shape[0] * c.class_shape[0], tuning.score_elements)
+    one_pass = few_scores and blocks.at_most(x.size, tuning.product_elements)
     one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
     fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements

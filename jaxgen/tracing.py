@@ -1,4 +1,4 @@
-"""What JAX traces: whether the values of an array can be looked at, and the numbers beneath a derivative."""
+"""What JAX traces: whether values and sizes of an array can be looked at, and the numbers beneath a derivative."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 try:
@@ -42,6 +43,11 @@ def is_recorded() -> bool:
 @jax.jit
 def _nothing() -> Array:
     return jnp.zeros((), bool)
+
+
+def is_symbol(size: Any) -> bool:
+    """Whether a size is not known yet, as `jax.export` has it of a symbolic shape: it cannot be compared."""
+    return not isinstance(size, (int, np.integer))
 
 
 def primal(tree: Tree) -> Tree:

@@ -128,6 +128,32 @@ def test_every_public_function_lowers_for_every_platform(case):
         lower(*program)
 
 
+@each(CASES, first=("LDA", "MultinomialNB"))
+def test_scores_are_exported_for_any_number_of_rows(case):
+    x, y = case.data(n=12, dtype=np.float32)
+    c = jg.fit(case.estimator, x, y)
+    observed, key = np.random.default_rng(0).random(x.shape) < 0.5, jax.random.PRNGKey(0)
+    total = getattr(c.density, "needs_total_count", False)
+
+    def score(x, observed):
+        filled = [] if total else [jg.impute(c, x, observed, key=key)]
+        return [jg.log_posterior(c, x), jg.log_evidence(c, x, observed=observed), jg.predict(c, x), *filled]
+
+    shape = export.symbolic_shape(f"n, {x.shape[1]}")
+    kinds = [jax.ShapeDtypeStruct(shape, array.dtype) for array in (x, observed)]
+    exported = export.export(jax.jit(score), platforms=("cuda", "rocm", "tpu", "cpu"))(*kinds)
+    for n in (1, 12):
+        for found, expected in zip(exported.call(x[:n], observed[:n]), score(x[:n], observed[:n]), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_fit_to_a_symbolic_number_of_rows_is_refused():
+    (n,) = export.symbolic_shape("n")
+    kinds = jax.ShapeDtypeStruct((n, 2), np.float32), jax.ShapeDtypeStruct((n,), np.int32)
+    with pytest.raises(ValueError, match=r"x must have a known number of rows to be fitted to; found n, .* fill x up"):
+        export.export(jax.jit(lambda x, y: jg.fit(jg.LDA(), x, y, num_classes=2)))(*kinds)
+
+
 def test_resampling_lowers_for_every_platform():
     x, y = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32), np.arange(12) % 2
     lower("folds", lambda ridge: jg.cross_validate(jg.LDA(ridge), x, y, folds="leave-one-out"), (np.float32(0.1),))
