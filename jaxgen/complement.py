@@ -97,4 +97,6 @@ def _weights_program(estimator: ComplementNB, statistics: Counts) -> LinearClass
     pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + estimator.pseudo_count("alpha", count[:1])
     probability = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
     poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, 0.0)
-    return LinearClassifier(poison - safe_log(probability).T, jnp.where(weight > 0, poison, -jnp.inf))
+    # A class that did not occur is impossible, unless none did: then all are alike, as in the other families.
+    possible = (weight > 0) | ~jnp.any(weight > 0)
+    return LinearClassifier(poison - safe_log(probability).T, jnp.where(possible, poison, -jnp.inf))

@@ -112,7 +112,7 @@ def check_weight(n: int, sample_weight: Any) -> AnyArray:
     """One finite weight of zero or more for each row."""
     weight = as_numbers("sample_weight", sample_weight)
     if weight.shape != (n,):
-        raise ValueError(f"sample_weight must have shape ({n},), one weight a row of x; found {weight.shape}.")
+        raise ValueError(f"sample_weight must have shape ({n},), one weight a row; found {weight.shape}.")
     if not is_traced(numbers := primal(weight)):
         check_range("sample_weight", np.asarray(numbers), "A row that should not count has weight 0.")
     return weight

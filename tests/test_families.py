@@ -53,6 +53,8 @@ def test_complement_without_smoothing_and_without_data():
         jg.fit(jg.ComplementNB(alpha=0.0), x, y)
     c = jg.fit(jg.ComplementNB(), x, y, num_classes=3)
     np.testing.assert_array_equal(jg.log_posterior(c, x)[:, 2], -np.inf)
+    nothing = jg.estimate(jg.ComplementNB(), jg.scale(jg.ComplementNB().statistics(x, y), 0.0))
+    np.testing.assert_allclose(jg.log_posterior(nothing, x), np.log(0.5), rtol=1e-12)
     traced = jax.jit(lambda x: jg.fit(jg.ComplementNB(), x, y, num_classes=2))(np.array([[np.nan, 1.0], [0.0, 1.0]]))
     assert np.isnan(jg.log_posterior(traced, x)).all()
     gradient = jax.grad(lambda alpha: jg.log_posterior(jg.fit(jg.ComplementNB(alpha), x, y), x)[0, 0])
