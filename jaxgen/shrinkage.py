@@ -92,6 +92,8 @@ def _program(x: Array, labels: Labels, statistics: Moments, tuning: Tuning | Non
     if scatter.shape[0] == 1:
         quartic = jnp.sum(quartic, keepdims=True)
     distance = jnp.sum((covariance - jnp.eye(d, dtype=covariance.dtype)[None]) ** 2, axis=(-2, -1))
+    if d == 1:  # the covariance is its own mean variance, whatever rounding says
+        distance *= 0.0
     error = safe_divide(safe_divide(quartic, weight) - jnp.sum(covariance**2, axis=(-2, -1)), weight)
     return jnp.clip(safe_divide(error, distance), 0.0, 1.0)
 

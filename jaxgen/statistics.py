@@ -80,5 +80,6 @@ def raise_for_nan(statistics: Statistics) -> None:
     if np.isnan(primal(statistics.class_weight).exact()).any():
         raise ValueError(
             "the statistics hold NaN: a batch had bad values or labels, which could not be seen where it was "
-            "summarised under a trace. Call statistics(x, y) outside jit to learn which."
+            "summarised under a trace, or scale overflowed. Call statistics(x, y) outside jit to learn which value is "
+            "bad; scale by a smaller factor."
         )
