@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxgen import host_arrays, threads
 from jaxgen.class_parts import AllAtOnce, ClassByClass, parts_of, slices
-from jaxgen.limbs import UNKNOWN, Bound, LimbSum, grain
+from jaxgen.limbs import UNKNOWN, Bound, LimbSum, are_whole, grain
 from jaxgen.numerics import working_dtype
 from jaxgen.total import Total
 
@@ -62,6 +62,9 @@ class _Reader(NamedTuple):
         if np.result_type(self.dtype if self.x.dtype.kind == "f" else self.x.dtype, part.dtype) == np.float32:
             totals, finest, bad = self._add_up(part, np.float32)
             bounds = _bounds(totals, finest)
+            # The bits of all values together say too little of large sums: a grain of 1 is worth another look.
+            if finest and not _are_exact(bounds) and _are_exact(_bounds(totals, 1.0)) and self._are_whole(part):
+                bounds = _bounds(totals, 1.0)
             if _are_exact(bounds):
                 return totals, bounds, bad
         totals, _, bad = self._add_up(part, np.float64)
@@ -88,9 +91,16 @@ class _Reader(NamedTuple):
             totals = part.add(counted.astype(form), place, totals)
             # Looked at after 1, 2, 4, 8 … stretches: no more of them are added in vain than are needed to see it.
             if single and 2 * number <= len(places) and not number & (number - 1):
-                if not _are_exact(_bounds(totals, finest)):
+                if not _are_exact(_bounds(totals, finest)) and not _are_exact(
+                    _bounds(totals, float(are_whole(counted.values)))
+                ):
                     break
         return totals, finest, bad
+
+    def _are_whole(self, part: ClassByClass | AllAtOnce) -> bool:
+        """Whether what is summed are whole numbers, each looked at by itself."""
+        blocks = (self.x.at(part.rows[place]) for place in slices(len(part.rows), self.num_rows))
+        return all(are_whole(self.encode(block).values) for block in blocks)
 
 
 def _bounds(totals: list[np.ndarray], finest: float) -> list[Bound]:

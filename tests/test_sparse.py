@@ -19,6 +19,7 @@ from jax.test_util import check_grads
 
 import jaxgen as jg
 from jaxgen import class_parts, containers, platform, scoring, threads
+from jaxgen.class_sums import _Reader
 from jaxgen.sparse import SparseRows
 
 RNG = np.random.default_rng(0)
@@ -352,6 +353,29 @@ def test_sums_of_binary_fractions_keep_every_digit(step, num_classes, in_pieces_
     y = np.arange(200) % num_classes
     found = jg.PoissonNB().statistics(x, y).feature_sum.exact()
     np.testing.assert_array_equal(found / step, [whole[y == k].sum(axis=0) for k in range(num_classes)])
+
+
+@of_a_cpu
+@pytest.mark.parametrize(
+    ("largest", "last", "once"), [(200, 1.0, True), (200, 0.5, False), (1_000, 1.0, True), (1_000, 0.25, False)]
+)
+def test_whole_counts_are_read_once_while_float32_holds_their_sums(largest, last, once, in_pieces_of, monkeypatch):
+    """The bits of 1 to 200 together look like multiples of 1/64, and those sums are held up to 2^18 alone."""
+    in_pieces_of(64)
+    monkeypatch.setattr(threads, "cores", lambda: 1)
+    forms, add_up = [], _Reader._add_up
+
+    def spy(self, part, form):
+        forms.append(form)
+        return add_up(self, part, form)
+
+    monkeypatch.setattr(_Reader, "_add_up", spy)
+    x = np.float32(np.random.default_rng(0).integers(1, largest, (4_000, 2)))
+    x[-1, 1] = last
+    with jax.enable_x64(False):
+        total = jg.MultinomialNB().statistics(scipy.sparse.csr_array(x), np.zeros(4_000, int)).feature_sum
+    np.testing.assert_array_equal(total.exact(), x.astype(np.float64).sum(axis=0, keepdims=True))
+    assert forms == [np.float32] + [np.float64] * (not once)
 
 
 def test_sums_that_overflow():
