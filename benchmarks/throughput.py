@@ -112,8 +112,8 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
         raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {', '.join(c.name for c in CASES)}")
     console = wide_console(160)
     results: list[Result] = []
-    # What ran before in a process stays with the next case: threads, and a heap in pieces. So each case that is timed
-    # has its own, and this one never starts JAX, which would take an accelerator's memory. Spawned: JAX has threads.
+    # What ran before in a process may stay with the next case, as threads and memory do: each case that is timed has
+    # its own. This one never starts JAX, which would take an accelerator's memory. Spawned, since JAX has threads.
     context = multiprocessing.get_context("spawn")
     with (
         ProcessPoolExecutor(1, context, max_tasks_per_child=None if quick else 1) as process,
