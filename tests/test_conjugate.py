@@ -665,6 +665,7 @@ def test_ledoit_wolf_of_weights_and_of_little_data():
     spoilt = np.where(weight[:, None] > 0, REALS, np.nan)
     np.testing.assert_allclose(jg.ledoit_wolf(spoilt, Y, sample_weight=weight), twice, rtol=1e-10)
     np.testing.assert_array_equal(jg.ledoit_wolf(np.ones((4, 3)), np.array([0, 0, 1, 1]), num_classes=3), 0.0)
+    np.testing.assert_array_equal(jg.ledoit_wolf(REALS[:, :1], Y), 0.0)
     for x in np.random.default_rng(0).normal(size=(30, 23, 1)):  # of one feature, by rounding some would be 1
         assert jg.ledoit_wolf(x) == 0
     check_grads(jax.jit(lambda x: jg.ledoit_wolf(x, Y, num_classes=K)), (REALS,), order=1, rtol=1e-5, atol=1e-5)
