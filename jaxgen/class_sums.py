@@ -91,9 +91,8 @@ class _Reader(NamedTuple):
             totals = part.add(counted.astype(form), place, totals)
             # Looked at after 1, 2, 4, 8 … stretches: no more of them are added in vain than are needed to see it.
             if single and 2 * number <= len(places) and not number & (number - 1):
-                if not _are_exact(_bounds(totals, finest)) and not _are_exact(
-                    _bounds(totals, float(are_whole(counted.values)))
-                ):
+                known = finest if _are_exact(_bounds(totals, finest)) else float(are_whole(counted.values))
+                if not _are_exact(_bounds(totals, known)):
                     break
         return totals, finest, bad
 
