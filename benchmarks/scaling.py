@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from rich import box
@@ -24,7 +25,8 @@ from benchmarks.timing import QUICK, REST, Effort, environment, milliseconds, ra
 if TYPE_CHECKING:
     from pathlib import Path
 
-EFFORT = Effort(budget=0.4, rest=REST)  # for a point
+ROUNDS = 7  # in each of which every point is timed once
+ONCE = Effort(budget=0.0, least=1, rest=REST)
 PATIENCE = 2.5  # seconds: a peer's call that would take longer is left out
 
 
@@ -49,6 +51,15 @@ class Sweep:
     data: Callable[[int], tuple[Any, np.ndarray, int]]
     models: list[tuple[str, Any, Callable[[], Any]]]
     nonzeros: bool = False
+
+
+class Point(NamedTuple):
+    """A verb of a model at one size, and the call of each library that is timed."""
+
+    model: str
+    verb: str
+    size: int
+    calls: dict[str, Callable[[], Any]]
 
 
 @dataclass(frozen=True)
@@ -123,15 +134,18 @@ def run(out: Path, *, max_rows: int, quick: bool = False) -> None:
     """Measure every sweep, print the growth exponents, write JSON and a picture for each sweep."""
     console = wide_console(112)
     planned = sweeps(max_rows, quick=quick)
+    rounds, effort = (1, QUICK) if quick else (ROUNDS, ONCE)
     lines: list[Line] = []
     with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("scaling", total=sum(len(sweep.sizes) * len(sweep.models) for sweep in planned))
+        points = sum(2 * len(sweep.sizes) * len(sweep.models) for sweep in planned)
+        task = progress.add_task("scaling", total=points * (1 + rounds))
         for sweep in planned:
 
-            def advance(what: str, sweep: Sweep = sweep) -> None:
-                progress.update(task, description=f"{sweep.name}: {what}", advance=1)
+            def advance(point: Point, sweep: Sweep = sweep) -> None:
+                what = f"{sweep.name}: {point.model} {point.verb}, {point.size:,}"
+                progress.update(task, description=what, advance=1)
 
-            lines += measure(sweep, advance, QUICK if quick else EFFORT)
+            lines += measure(sweep, advance, rounds, effort)
     about = environment()
     console.print(_table(planned, lines))
     skipped = [f"{line.library} {line.verb} of {line.model} at {line.skipped}" for line in lines if line.skipped]
@@ -152,37 +166,47 @@ def run(out: Path, *, max_rows: int, quick: bool = False) -> None:
     console.print(f"Written to {out}: scaling.json and scaling-*.png", highlight=False)
 
 
-def measure(sweep: Sweep, advance: Callable[[str], None], effort: Effort) -> list[Line]:
-    """Both libraries in turn at every size; a peer drops out of a line once its next point would take too long."""
-    times: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+def measure(sweep: Sweep, advance: Callable[[Point], None], rounds: int, effort: Effort) -> list[Line]:
+    """Both libraries at every size, in turn: a machine that is slow for a minute is slow for all sizes.
+
+    A peer drops out of a line once its next point would take too long.
+    """
+    points: list[Point] = []
+    latest: dict[tuple[str, str], tuple[int, float]] = {}  # of each line of the peer: its last size, and seconds
     left_out: dict[tuple[str, str, str], list[int]] = {}
     for planned in sweep.sizes:
         x, y, num_classes = sweep.data(planned)
         size = int(x.nnz) if sweep.nonzeros else planned
         for name, estimator, peer in sweep.models:
-            advance(f"{name}, {size:,}")
             for verb, ours, theirs in _verbs(estimator, peer(), x, y, num_classes):
-                line = (name, SKLEARN, verb)
-                calls = [ours]
-                if _forecast(times.get(line, {}), size) < PATIENCE:
-                    calls.append(theirs)
+                point = Point(name, verb, size, {"jaxgen": ours})
+                seconds(ours)
+                last, took = latest.get((name, verb), (size, 0.0))
+                if took * size / last < PATIENCE:  # were it linear from there on
+                    point.calls[SKLEARN] = theirs
+                    latest[name, verb] = size, seconds(theirs)
                 else:
-                    left_out.setdefault(line, []).append(size)
-                for call in calls:
-                    seconds(call)
-                raced = race(calls, effort)
-                for library, repeats in zip(("jaxgen", SKLEARN), raced, strict=False):
-                    times.setdefault((name, library, verb), {})[size] = repeats
+                    left_out.setdefault((name, SKLEARN, verb), []).append(size)
+                points.append(point)
+                advance(point)
+    points.sort(key=attrgetter("model", "verb"))  # the sizes of a line one after the other
+    times: dict[tuple[str, str, str], dict[int, list[float]]] = {}
+    for _ in range(rounds):
+        for point in points:
+            for library, repeats in zip(point.calls, race(list(point.calls.values()), effort), strict=True):
+                line = times.setdefault((point.model, library, point.verb), {})
+                line.setdefault(point.size, []).extend(repeats)
+            advance(point)
     return [
         Line(
             sweep.name,
             *line,
-            sizes=list(points),
-            seconds=list(points.values()),
+            sizes=list(at),
+            seconds=list(at.values()),
             skipped=left_out.get(line, []),
-            exponent=exponent(list(points), [milliseconds(repeats) for repeats in points.values()]),
+            exponent=exponent(list(at), [milliseconds(repeats) for repeats in at.values()]),
         )
-        for line, points in times.items()
+        for line, at in times.items()
     ]
 
 
@@ -191,19 +215,11 @@ def _verbs(
 ) -> list[tuple[str, Callable[[], Any], Callable[[], Any]]]:
     """Fit and score: jaxgen's call and scikit-learn's, whose fit the score needs."""
     classifier = jg.fit(estimator, x, y, num_classes=num_classes)
-    peer.fit(x[: len(y)], y)
+    peer.fit(x, y)
     return [
         ("fit", partial(jg.fit, estimator, x, y, num_classes=num_classes), lambda: peer.fit(x, y)),
         ("score", lambda: jg.log_posterior(classifier, x), lambda: peer.predict_log_proba(x)),
     ]
-
-
-def _forecast(points: dict[int, list[float]], size: int) -> float:
-    """Seconds that a call is likely to take, were it linear from the last point on; none where there is no point."""
-    if not points:
-        return 0.0
-    last = list(points)[-1]
-    return milliseconds(points[last]) / 1e3 * size / last
 
 
 def _table(planned: list[Sweep], lines: list[Line]) -> Table:
