@@ -47,6 +47,11 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+def pytest_collection_finish():
+    """Look no more at what was imported, whenever the garbage of a module is collected."""
+    gc.freeze()
+
+
 of_a_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="is of a CPU by its nature")
 
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import of_a_cpu
+from scipy.special import log_softmax
 
 from jaxgen import blocks, chunks, host_arrays, platform, threads
 from jaxgen.pytree import pytree
@@ -183,6 +184,28 @@ def test_scores_of_many_rows_equal_those_of_few(shared):
     for start in (0, 87_000, 299_000):
         few = jg.log_posterior(c, x[start : start + 1000])
         np.testing.assert_allclose(posterior[start : start + 1000], few, atol=1e-5)
+
+
+@of_a_cpu
+def test_scores_that_would_be_new_pages_are_made_in_pieces(monkeypatch):
+    import jaxgen as jg
+
+    rng = np.random.default_rng(0)
+    x, weights, bias = (rng.normal(size=size).astype(np.float32) for size in ((400_000, 3), (3, 4), 4))
+    c, exact = jg.LinearClassifier(weights, bias), log_softmax(x @ weights.astype(float) + bias, axis=1)
+    split, pieces = chunks.split, []
+
+    def counted(*args, **options):
+        pieces.append(split(*args, **options))
+        return pieces[-1]
+
+    monkeypatch.setattr(chunks, "split", counted)
+    np.testing.assert_allclose(jg.log_posterior(c, jnp.asarray(x)), exact, atol=1e-5)
+    assert not pieces
+    monkeypatch.setattr(chunks, "KEPT", 2**22)
+    monkeypatch.setattr(chunks, "_PIECE", 2**20)
+    np.testing.assert_allclose(jg.log_posterior(c, jnp.asarray(x)), exact, atol=1e-5)
+    assert len(pieces[0]) > 6  # whose scores are a megabyte each
 
 
 def test_a_caller_works_beside_the_threads_of_the_pool(monkeypatch):
