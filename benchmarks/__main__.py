@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -167,9 +168,11 @@ def main() -> int:
         from benchmarks import report
 
         try:
-            print(report.markdown(arguments.folder, arguments.only))
+            print(report.markdown(arguments.folder, arguments.only), flush=True)
         except InputError as error:
             return _refuse(error)
+        except BrokenPipeError:  # the reader has seen enough, such as head; Python would write the rest at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         return _real_data(arguments)
     return 0

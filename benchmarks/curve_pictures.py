@@ -129,7 +129,8 @@ def _errors(panel: Axes, record: dict[str, Any], *, bands: bool) -> None:
         ]
     margin = 0.06 * (max(shown) - min(shown) + 1e-3)
     head = 2 * margin if bands and record["crossing"] is not None else margin  # above the curves for the words
-    panel.set_ylim(max(0, min(shown) - margin), max(shown) + head)
+    lowest = max(-margin / 3, min(shown) - margin)  # a line at 0 is seen whole
+    panel.set_ylim(lowest, max(shown) + head)
     if record["crossing"] is not None:
         panel.axvline(record["crossing"], color=INK, linestyle="--", linewidth=0.9)
         if bands:

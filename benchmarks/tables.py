@@ -115,9 +115,10 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
     frame, target = frame.loc[known], target.loc[known]
     classes, y = np.unique(target.astype(str) if target.dtype == object else target, return_inverse=True)
     if not 2 <= len(classes) <= MOST_CLASSES:
+        remedy = ". Of numbers, make classes first, such as above and below the median" * (len(classes) > 1)
+        found = f"{len(classes)} value{'s' * (len(classes) != 1)}"
         raise InputError(
-            f"{name}: the target must have 2 to {MOST_CLASSES} classes; {target.name!r} has {len(classes)} values. "
-            "Of numbers, make classes first, such as above and below the median"
+            f"{name}: the target must have 2 to {MOST_CLASSES} classes; {target.name!r} has {found}{remedy}"
         )
     if np.bincount(y).min() < 2:
         raise InputError(f"{name}: every class must have 2 rows; {str(classes[np.bincount(y).argmin()])!r} has one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import textwrap
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -91,6 +92,8 @@ def check_number(name: str, value: Any) -> Any:
 
 def brief(value: Any) -> str:
     """A value of any kind in a message: one short line."""
+    if isinstance(value, (type, FunctionType)):  # jaxgen.LDA without its brackets
+        return f"{value.__name__} itself, which is to be called"
     return textwrap.shorten(repr(value), 100, placeholder=" …")
 
 

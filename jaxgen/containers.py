@@ -49,9 +49,11 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
     if kind:
         _check_dtype(x)
     if kind not in ("BCOO", "BCSR") or x.n_batch or x.n_dense or len(x.shape) != 2:
+        dimensions = f", n_batch={x.n_batch} and n_dense={x.n_dense}" if kind in ("BCOO", "BCSR") else ""
         raise TypeError(
             "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
-            f"found {type(x).__name__} of shape {x.shape}. BCOO.from_scipy_sparse or BCOO.fromdense makes one."
+            f"found {type(x).__name__} of shape {x.shape}{dimensions}. BCOO.from_scipy_sparse or BCOO.fromdense makes "
+            "one."
         )
     if is_traced(x):
         return _entries_where_they_lie(x, kind)
@@ -128,7 +130,8 @@ def _check_dtype(x: Any) -> None:
 
 def _from_scipy(x: Any) -> CompressedRows:
     if x.ndim != 2:
-        raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. Reshape it to one row.")
+        remedy = "Reshape it to one row." if x.ndim == 1 else "Reshape it to a row for each example."
+        raise ValueError(f"x must have shape (n, d); found a sparse array of shape {x.shape}. {remedy}")
     _check_dtype(x)
     if not x.dtype.isnative or x.dtype == np.float16:  # which scipy's loops do not know
         x = x.astype(np.float32 if x.dtype.itemsize == 2 and x.dtype.kind == "f" else x.dtype.newbyteorder("="))

@@ -30,7 +30,8 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     """
     x, present = primal((x, present))
     values, row, column = _entries(x)
-    bad = ~domain.contains(values.astype(np.float64))
+    with np.errstate(invalid="ignore"):  # an infinity has no remainder
+        bad = ~domain.contains(values.astype(np.float64))
     if present is not None:
         bad &= np.asarray(present)[row]
     if isinstance(x, PartialRows):

@@ -103,7 +103,10 @@ def fit(
     check_estimator(estimator)
     if not isinstance(estimator, GenerativeEstimator):
         if observed is not None:
-            raise TypeError(f"{type(estimator).__name__} cannot leave features out, as a model of p(x | y) can.")
+            raise TypeError(
+                f"{type(estimator).__name__} takes no observed: it cannot leave features out, as a model of p(x | y) "
+                "can. Fill in what is missing, such as by jaxgen.impute."
+            )
         return estimator.fit(x, y, num_classes=num_classes, sample_weight=sample_weight)
     if observed is not None and estimator.fills_in:
         from jaxgen.em_runs import fit_partial  # EM is loaded where it is needed

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import arguments
 from jaxgen.conjugate import proper
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.mixed import Columns, Mixed, MixedStatistics, domain_of
@@ -65,7 +66,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         except (TypeError, ValueError):
             raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
         if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
-            raise TypeError(f"MixedNB takes {shape}; found {', '.join(type(e).__name__ for e, _ in parts)}.")
+            raise TypeError(f"MixedNB takes {shape}; found {', '.join(arguments.brief(e) for e, _ in parts)}.")
         columns = [group for _, group in parts]
         named = sorted(j for group in columns for j in group)
         if not parts or named != list(range(len(named))) or not all(columns):

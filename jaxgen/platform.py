@@ -158,11 +158,21 @@ def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:
 
 
 def platform_of(*trees: Any) -> str | None:
-    """The platform that a program on these arguments runs on; None under a trace, where it is not known yet."""
+    """The platform that a program on these arguments runs on; None under a trace, where it is not known yet.
+
+    Raises:
+        ValueError: for arguments that were put on different devices.
+    """
     leaves = jax.tree.leaves(trees)
     if is_traced(leaves) or is_recorded():
         return None
-    devices = {device for leaf in leaves if isinstance(leaf, jax.Array) for device in leaf.devices()}
+    arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+    if len(places := {frozenset(array.devices()) for array in arrays if array.committed}) > 1:
+        found = " and ".join(sorted(", ".join(sorted(map(str, place))) for place in places))
+        raise ValueError(
+            f"arguments must lie on the same devices; found some on {found}. Move them together with jax.device_put."
+        )
+    devices = {device for array in arrays for device in array.devices()}
     if devices:
         return min(device.platform for device in devices)
     default: Any = getattr(jax.config, "jax_default_device", None)

@@ -215,10 +215,25 @@ print(jg.enable_compilation_cache({str(tmp_path / "programs")!r}).name)
 x = np.arange(24.0).reshape(12, 2) % 7
 jg.predict(jg.fit(jg.LDA(), x, np.arange(12) % 2), x)
 print(len(hits))
+another = jg.enable_compilation_cache({str(tmp_path / "others")!r})
+jg.predict(jg.fit(jg.GaussianNB(), x, np.arange(12) % 2), x)
+print(len(list(another.iterdir())) >= 3)
 """
-    name, first = run_script(code)
-    assert (name, first) == ("programs", "0")
+    assert run_script(code) == ["programs", "0", "True"]
     assert int(run_script(code)[1]) >= 3  # statistics, estimate, predict
+
+
+@pytest.mark.parametrize(
+    ("folder", "error", "message"),
+    [
+        (b"programs", TypeError, "folder must be a path.*found b'programs'"),
+        ("gs://bucket/programs", ValueError, "folder must be on a file system; found 'gs://bucket"),
+        ("/proc", OSError, "/proc"),
+    ],
+)
+def test_folders_in_which_no_programs_are_kept(folder, error, message):
+    with pytest.raises(error, match=message):
+        jg.enable_compilation_cache(folder)
 
 
 @pytest.mark.thorough

@@ -290,6 +290,7 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
         (["--csv", "none.csv", "--target", "y"], "cannot read none.csv: No such file"),
         (["--csv", "{csv}", "--target", "z"], "has no column 'z'; it has 'x', 'y', 'name'"),
         (["--csv", "{csv}", "--target", "name"], "must have 2 to 50 classes; 'name' has 60 values"),
+        (["--csv", "{csv}", "--target", "one"], "must have 2 to 50 classes; 'one' has 1 value\n"),
         (["--csv", "{csv}"], "one --target"),
         (["--csv", "{csv}", "--target", "y", "--l2", "0"], "--l2 must be positive"),
         (["--splits", "1"], "--splits must be 2 or more"),
@@ -297,7 +298,7 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
 )
 def test_what_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path, capsys, arguments, message):
     path = tmp_path / "data.csv"
-    rows = {"x": range(60), "y": [0, 1] * 30, "name": [f"n{i}" for i in range(60)]}
+    rows = {"x": range(60), "y": [0, 1] * 30, "name": [f"n{i}" for i in range(60)], "one": 1}
     pd.DataFrame(rows).to_csv(path, index=False)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "curves", *(a.format(csv=path) for a in arguments)])
     assert command.main() == 2

@@ -173,6 +173,7 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
         (lambda: jg.fit(jg.CategoricalNB((2, 4)), VALUES, Y), ValueError, "one entry for each of the 3 features"),
         (lambda: jg.fit(jg.CategoricalNB(3), VALUES, Y), ValueError, r"num_categories=3; found 3"),
         (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), VALUES + 0.5, Y), ValueError, r"categories 0 … m − 1"),
+        (lambda: jg.fit(jg.CategoricalNB(3), VALUES - np.inf, Y), ValueError, r"categories 0 … m − 1.*; found -inf"),
         (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), -VALUES, Y), ValueError, "found -"),
         (lambda: jg.fit(jg.CategoricalNB((2, 4, 3)), scipy.sparse.csr_array(VALUES), Y), TypeError, "must be dense"),
         (lambda: jg.fit(jg.PoissonNB(), -WORDS, Y), ValueError, "finite counts"),
@@ -235,6 +236,8 @@ def test_mixed_families_say_which_columns_of_the_whole_are_meant():
     for columns in ((0.5, 1.0), (False, True)):
         with pytest.raises(TypeError, match="MixedNB takes pairs of a generative estimator and its columns"):
             jg.MixedNB(((jg.LDA(), columns),))
+    with pytest.raises(TypeError, match="found LDA itself, which is to be called"):
+        jg.MixedNB(((jg.LDA, (0,)),))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"\(5,\) for one of each category"):
         jg.fit(jg.CategoricalNB((2, 3), alpha=np.ones(4)), np.zeros((4, 2), int), np.array([0, 1, 0, 1]))
 

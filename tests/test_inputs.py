@@ -40,7 +40,9 @@ BAD_FITS = {
         jg.BernoulliNB(binarize=-1.0), scipy.sparse.csr_array(X), Y, {}, ValueError, r"binarize must be 0 or more"),
     "sparse complex": (jg.MultinomialNB(), scipy.sparse.csr_array(X + 1j), Y, {}, TypeError, r"must hold real numbers"),
     "sparse in other shapes": (
-        jg.MultinomialNB(), sparse.BCOO.fromdense(X, n_batch=1), Y, {}, TypeError, r"without batch or dense"),
+        jg.MultinomialNB(), sparse.BCOO.fromdense(X, n_batch=1), Y, {}, TypeError, r"batch or dense.*n_batch=1"),
+    "sparse of three axes": (
+        jg.MultinomialNB(), scipy.sparse.coo_array(np.ones((2, 3, 4))), Y, {}, ValueError, r"a row for each example"),
     "sparse labels of another length": (
         jg.MultinomialNB(), scipy.sparse.csr_array(X), Y[:4], {}, ValueError, r"y must have one entry"),
     "labels of another length": (jg.LDA(), X, Y[:4], {}, ValueError, r"y must have one entry for each of the 6 rows"),
@@ -124,7 +126,8 @@ BAD_FITS = {
     "binarize NaN": (jg.BernoulliNB(binarize=np.nan), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
     "overflow in logistic": (
         jg.LogisticRegression(), 1e200 * X, Y, {}, ValueError, r"statistics of x are not finite.*Rescale"),
-    "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's"),
+    "estimator class": (jg.GDA, X, Y, {}, TypeError, r"estimator must be one of jaxgen's.*found GDA itself"),
+    "estimator without brackets": (jg.LDA, X, Y, {}, TypeError, r"found LDA itself, which is to be called"),
     "estimator of another library": (
         sklearn.naive_bayes.GaussianNB(), X, Y, {}, TypeError, r"one of jaxgen's.*found GaussianNB\(\)"),
     "array for an estimator": (np.ones((90, 9)), X, Y, {}, TypeError, r"one of jaxgen's.*array\(\[\[.{0,90} …\.$"),

@@ -163,6 +163,31 @@ print(np.allclose(scores, jg.log_posterior(whole, x), atol=1e-5), scores.shardin
     assert run_script(code, optimised=False, cpus=2) == ["True", "True", "[33]", "True rows"]
 
 
+def test_scores_lie_where_the_classifier_does_and_places_must_agree(run_script):
+    """Also scores that are so many that one device would make them in pieces."""
+    code = """
+import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+x, y = np.random.default_rng(0).normal(size=(9_000_000, 1)).astype(np.float32), np.arange(60) % 2
+c = jg.fit(jg.LDA(), x[:60], y)
+on_two = jax.device_put(c, NamedSharding(Mesh(jax.devices()[1:], ("rows",)), P()))
+for rows in (x[:60], x, jnp.asarray(x)):
+    print([device.id for device in sorted(jg.predict(on_two, rows).devices(), key=lambda device: device.id)])
+try:
+    jg.predict(jax.device_put(c, jax.devices()[1]), jax.device_put(x[:60], jax.devices()[2]))
+except ValueError as error:
+    print(error)
+"""
+    message = "arguments must lie on the same devices; found some on cpu:1 and cpu:2. "
+    same = "[1, 2]"
+    assert run_script(code, optimised=False, cpus=3) == [
+        same,
+        same,
+        same,
+        message + "Move them together with jax.device_put.",
+    ]
+
+
 def test_rows_that_devices_share_are_not_gathered_for_a_fit(run_script):
     """They would be, to be taken in blocks, which begin and end where the rows of a device do not."""
     code = """
