@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -91,22 +92,22 @@ def gather(
     items: Sequence[Any],
     places: Sequence[slice],
     num_rows: int,
-    form: Any,
 ) -> tuple[Any, bool]:
-    """The results of `function(item)`, arrays with an entry a row, in their places; and whether any flag was raised.
-
-    `form` has the shapes and dtypes of one result.
-    """
-    result = jax.tree.map(lambda part: host_arrays.aligned((num_rows, *part.shape[1:]), part.dtype), form)
+    """The results of `function(item)`, arrays with an entry a row, in their places; and whether any flag was raised."""
+    whole, beginning = [], Lock()  # made when the first answer shows what it is
 
     def one(i: int) -> tuple[bool, Any]:
         answer, flag = function(items[i])
-        for table, part in zip(jax.tree.leaves(result), jax.tree.leaves(answer), strict=True):
+        with beginning:
+            if not whole:
+                empty = jax.tree.map(lambda part: host_arrays.aligned((num_rows, *part.shape[1:]), part.dtype), answer)
+                whole.append(empty)
+        for table, part in zip(jax.tree.leaves(whole), jax.tree.leaves(answer), strict=True):
             table[places[i]] = part
         return bool(flag), host_arrays.placement(answer)
 
     flags, (where, *_) = zip(*threads.over(one, range(len(items))), strict=True)
-    return jax.device_put(result, where), any(flags)
+    return jax.device_put(whole[0], where), any(flags)
 
 
 def pieces(num_rows: int, size: int) -> list[slice]:

@@ -69,8 +69,7 @@ def _in_pieces(estimator: CountingEstimator[Any], statistics: Counts) -> tuple[A
     def some(place: slice) -> tuple[Any, Array]:
         return _density_program(estimator, jax.tree.map(partial(host_arrays.view, place=place), statistics))
 
-    form, _ = jax.eval_shape(lambda: some(places[0]))
-    return chunks.gather(some, places, places, classes, form)
+    return chunks.gather(some, places, places, classes)
 
 
 def _are_alike(estimator: CountingEstimator[Any], statistics: Counts) -> bool:

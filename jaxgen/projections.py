@@ -131,8 +131,7 @@ def _in_pieces(
 ) -> tuple[Projection, bool]:
     """The projection of these columns, or of all, `size` at a time; and whether any event is impossible."""
     tables = jax.tree.map(np.asarray, density)
-    classes, d = jax.tree.leaves(tables)[0].shape
-    num_rows = d if columns is None else len(columns)
+    num_rows = jax.tree.leaves(tables)[0].shape[1] if columns is None else len(columns)
     places = chunks.pieces(num_rows, size)
 
     def piece(place: slice) -> tuple[Array, Array]:
@@ -142,8 +141,7 @@ def _in_pieces(
 
     where = host_arrays.placement(density)
     rest, always = _rest_program(density, likelihood, impossible)
-    form = jax.ShapeDtypeStruct((size, (1 + impossible) * classes), jax.tree.leaves(tables)[0].dtype)
-    table, sometimes = chunks.gather(piece, places, places, num_rows, form)
+    table, sometimes = chunks.gather(piece, places, places, num_rows)
     return dataclasses.replace(rest, table=table, columns=columns), bool(always) or sometimes
 
 

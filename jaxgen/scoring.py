@@ -83,9 +83,8 @@ def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tun
     if len(pieces) < 2:
         return one(x)
     jax.block_until_ready(c)
-    form, _ = jax.eval_shape(lambda: _program(function, c, pieces[0].x, tuning))
     places = [chunk.place for chunk in pieces]
-    return chunks.gather(lambda chunk: one(chunk.x), pieces, places, x.shape[0], form)
+    return chunks.gather(lambda chunk: one(chunk.x), pieces, places, x.shape[0])
 
 
 def _score_compressed(
