@@ -9,12 +9,10 @@ import gc
 import os
 import subprocess
 import sys
-import tempfile
 
 FAST = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-KEPT = "JAX_COMPILATION_CACHE_DIR"
 given = os.environ.get("XLA_FLAGS", "").replace(FAST, "").strip()
-OPTIMISED = {name: value for name, value in os.environ.items() if name != KEPT} | {"XLA_FLAGS": given}
+OPTIMISED = os.environ | {"XLA_FLAGS": given}
 quick = os.environ | {"XLA_FLAGS": f"{given} {FAST}"}
 # An XLA that does not know a flag ends the process. The workers of pytest-xdist inherit what is found out here.
 if FAST in os.environ.get("XLA_FLAGS", "") or (
@@ -24,14 +22,6 @@ if FAST in os.environ.get("XLA_FLAGS", "") or (
     == "cpu\n"
 ):
     os.environ.update(quick)
-# A quarter of the programs another test has compiled. Each worker of pytest-xdist keeps its own, in a folder below that
-# of the process which began them: JAX does not wait for another process to have written a file that it reads.
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ[KEPT] = os.path.join(os.environ[KEPT], os.environ["PYTEST_XDIST_WORKER"])
-elif KEPT not in os.environ:
-    kept = tempfile.TemporaryDirectory()
-    os.environ[KEPT] = kept.name
-    os.environ |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}
 
 import jax  # noqa: E402
 import pytest  # noqa: E402

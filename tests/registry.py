@@ -196,11 +196,10 @@ _FIRST = ("QDA", "MixedNB")
 
 
 def each(cases, first=_FIRST):
-    """A test for each case. One worker takes all tests of an estimator in turn, so that they share its programs."""
-    parameters = []
-    for case in cases:
-        marks = [pytest.mark.xdist_group(case.name)] + [pytest.mark.thorough] * (case.name not in first)
-        parameters.append(pytest.param(case, id=case.name, marks=marks))
+    """A test for each case."""
+    parameters = [
+        pytest.param(case, id=case.name, marks=[pytest.mark.thorough] * (case.name not in first)) for case in cases
+    ]
     return pytest.mark.parametrize("case", parameters)
 
 
