@@ -23,10 +23,9 @@ def proper(estimator: Any) -> Any:
     density of one new row, averaged over their posterior.
     """
     if isinstance(estimator, type) or not hasattr(estimator, "log_marginal_likelihood"):
-        found = f"the class {estimator.__name__}" if isinstance(estimator, type) else type(estimator).__name__
         raise TypeError(
-            f"estimator must have a conjugate prior; found {found}. jaxgen's are GDA with a prior, "
-            "BernoulliNB(), MultinomialNB(), CategoricalNB(…), PoissonNB(), and MixedNB of those."
+            f"estimator must have a conjugate prior; found {arguments.brief(estimator)}. jaxgen's are GDA with a "
+            "prior, BernoulliNB(), MultinomialNB(), CategoricalNB(…), PoissonNB(), and MixedNB of those."
         )
     return estimator.proper()
 
@@ -68,7 +67,7 @@ class NormalInverseWishart:
             if value is None and name == "degrees":
                 continue
             name = f"NormalInverseWishart.{name}"
-            if isinstance(value, (list, tuple)):
+            if value is None or isinstance(value, (list, tuple)):
                 raise TypeError(f"{name} must be a number or an array; found {value!r}. Give it as np.array(…).")
             array = arguments.as_array(name, value)
             if array.ndim > most:

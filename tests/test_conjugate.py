@@ -706,6 +706,7 @@ NIW = jg.NormalInverseWishart
         (jg.GDA("spherical", prior=NIW(scale=np.ones(3))), REALS, ValueError, r"shape \(\) for spherical"),
         (jg.LDA(prior=NIW(mean_weight=np.ones(3))), REALS, ValueError, "mean_weight must have no axes.*vmap"),
         (jg.LDA(prior=NIW(scale="wide")), REALS, TypeError, "scale must be a real numeric array"),
+        (jg.LDA(prior=NIW(mean=None)), REALS, TypeError, "mean must be a number or an array; found None"),
     ],
 )  # fmt: skip
 def test_what_a_fit_refuses(estimator, x, error, message):
@@ -720,9 +721,10 @@ def test_what_has_no_posterior():
         (jg.PoissonNB(exposure=np.array([1.0, 0.0, 1.0])), COUNTS, ValueError, "PoissonNB.exposure must be positive"),
         (jg.ComplementNB(), COUNTS, TypeError, "must have a conjugate prior; found ComplementNB"),
         (jg.LogisticRegression(), REALS, TypeError, "must have a conjugate prior; found LogisticRegression"),
+        (jg.MultinomialNB, COUNTS, TypeError, "found MultinomialNB itself, which is to be called"),
         (jg.MixedNB(((jg.PoissonNB(), (0, 1)), (jg.LDA(), (2,)))), COUNTS, ValueError, "GDA must have a prior"),
     ):
-        made = estimator if hasattr(estimator, "statistics") else jg.LDA()
+        made = estimator if isinstance(estimator, jg.GenerativeEstimator) else jg.LDA()
         statistics = made.statistics(x, Y)
         for verb in (jg.log_marginal_likelihood, jg.predictive):
             with pytest.raises(error, match=message):

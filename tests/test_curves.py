@@ -14,7 +14,7 @@ from sklearn.naive_bayes import BernoulliNB
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import csv_files, curves, tables, uncertainty, verdict
+from benchmarks import csv_files, curve_pictures, curves, tables, uncertainty, verdict
 from benchmarks.programs import Programs
 from benchmarks.splits import Model, Splits, Task
 from jaxgen import threads
@@ -205,6 +205,16 @@ def test_the_crossing_is_where_the_generative_model_falls_behind_for_good():
     assert verdict.crossing([10, 100], [0.1, 0.2]) is None
     assert verdict.crossing([10, 100], [0.1, -0.2]) is None
     assert verdict.crossing([10, 100, 1000], [-0.1, 0.1, -0.2]) is None
+
+
+def test_an_error_of_zero_lies_within_its_picture(monkeypatch, tmp_path):
+    saved = []
+    monkeypatch.setattr(curve_pictures, "save_picture", lambda picture, path: saved.append(picture))
+    model = {"name": "LDA", "error": [0.2, 0.0], "half_width": [0.01, 0.0]}
+    models = [model, model | {"error": [0.1, 0.0]}]
+    record = {"name": "two blobs", "sizes": [10, 20], "models": models, "crossing": None}
+    curve_pictures.draw_overview([record], 2, tmp_path)
+    assert saved[0].axes[0].get_ylim()[0] < 0
 
 
 def test_the_verdict_counts_who_wins_at_each_end():

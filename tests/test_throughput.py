@@ -1,6 +1,7 @@
 """The experiments on speed: their data, their records and pictures, and what they refuse."""
 
 import json
+import os
 import sys
 from dataclasses import asdict, replace
 
@@ -9,9 +10,8 @@ import pytest
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import throughput
+from benchmarks import report, throughput
 from benchmarks.growth import duration, exponent
-from benchmarks.report import markdown
 from benchmarks.scaling import half_decades
 from benchmarks.synthetic import TextModel, bayes_error, gaussian_rows, unaligned
 from benchmarks.throughput_cases import CASES
@@ -22,6 +22,15 @@ from benchmarks.workloads import Job, Sizes
 def run(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
     return command.main()
+
+
+def test_a_reader_of_a_report_that_has_seen_enough_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "markdown", lambda folder, only: "tables")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as pipe:
+        monkeypatch.setattr(sys, "stdout", pipe)
+        assert run(monkeypatch, "report", tmp_path) == 0
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +194,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
     line = {"sweep": "rows", "model": "LDA", "verb": "fit", "sizes": [1_000, 10_000], "exponent": 0.98}
     scaling = {"lines": [line | {"library": "jaxgen", "seconds": [[1.0], [0.1, 0.2, 0.3]]}]}
     (tmp_path / "scaling.json").write_text(json.dumps(scaling))
-    text = markdown(tmp_path)
+    text = report.markdown(tmp_path)
     assert "| LDA fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
     assert "reads 20 GB/s" in text
     assert "100,000 documents × 50,000 words" in text
