@@ -45,6 +45,9 @@ def as_array(name: str, value: Any) -> AnyArray:
     if isinstance(value, np.ma.MaskedArray):
         remedy = "observed=~x.mask" if name == "x" else "the rows that it masks sample_weight 0"
         raise TypeError(f"{name} must not be a masked array, whose mask would be lost. Give {name}.data, and {remedy}.")
+    if value is None:
+        remedy = " Rows without labels are for jaxgen.fit_em." if name == "y" else ""
+        raise TypeError(f"{name} must be a real numeric array; found None.{remedy}")
     try:
         array = value if isinstance(value, (jax.Array, np.ndarray)) else np.asarray(value)
     except ValueError as error:
@@ -66,13 +69,13 @@ def as_numbers(name: str, value: Any) -> AnyArray:
     return array.astype(np.float32) if wraps and not jax.config.read("jax_enable_x64") else array
 
 
-def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 - 1) -> int:
+def check_integer(name: str, value: Any, *, least: int = 1, most: float = 2**31 - 1, remedy: str = "") -> int:
     """The value as a Python integer; an error for what is none, or out of range: a compiled counter goes to 2³¹ − 1."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be a Python integer, static under jit; found {value!r}.")
     if not least <= value <= most:
         limit = f"at least {least}" if value < least else f"at most {most}"
-        raise ValueError(f"{name} must be {limit}; found {value}.")
+        raise ValueError(f"{name} must be {limit}; found {value}.{remedy}")
     return int(value)
 
 

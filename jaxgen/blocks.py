@@ -77,6 +77,7 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | 
         block: rows of a block, at most.
         within: the rows that are meant, from the first of which their index counts; None for all.
     """
+    data = jax.tree.map(jnp.asarray, data)  # with jit turned off JAX would keep what is NumPy's, for other modes too
     start, n = _extent(data, within)
     # Of about one size: where they are of one, XLA knows the second program by the first.
     block = -(-n // -(-n // block))

@@ -161,7 +161,8 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         return np.arange(len(y))
     fold = arguments.real(folds)
     if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
-        folds = arguments.check_integer("folds", folds, least=2, most=len(y))
+        remedy = f" Of {len(y)} rows there are from 2 to {len(y)} folds; 'leave-one-out' makes each row one."
+        folds = arguments.check_integer("folds", folds, least=2, most=len(y), remedy=remedy)
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
         return fold

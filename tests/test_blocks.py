@@ -13,6 +13,7 @@ import pytest
 from conftest import of_a_cpu
 from scipy.special import log_softmax
 
+import jaxgen as jg
 from jaxgen import blocks, chunks, host_arrays, platform, threads
 from jaxgen.pytree import pytree
 from jaxgen.total import Total
@@ -233,6 +234,13 @@ def test_what_a_context_manager_changed_holds_for_every_thread(monkeypatch):
     with jax.enable_x64(False):
         kinds = threads.over(kind, np.arange(20.0))
     assert set(kinds) == {np.dtype(np.float32)}
+
+
+def test_jit_turned_off_leaves_nothing_for_another_mode():
+    x, y = np.random.default_rng(0).normal(size=(7, 2)), np.arange(7) % 3
+    with jax.enable_x64(False), jax.disable_jit():
+        jg.GaussianNB().statistics(x, y)
+    assert jg.GaussianNB().statistics(x, y).scatter.dtype == np.float64
 
 
 def test_the_error_of_an_item_reaches_the_caller_and_ends_the_work(monkeypatch):

@@ -232,6 +232,19 @@ def test_gradients_go_through_a_fit_by_em():
 
 
 @pytest.mark.thorough
+def test_a_mean_that_nothing_determines_has_no_derivative_and_takes_no_other():
+    x, y = np.random.default_rng(7).normal(size=(6, 2)), np.array([0, 1, 0, 1, 0, 2])
+    observed = np.array([[1, 1], [1, 0], [0, 1], [1, 1], [1, 1], [1, 0]], bool)
+
+    def mean(x, *place):
+        return jg.fit(jg.LDA(0.1), x, y, num_classes=3, observed=observed).density.mean[place]
+
+    x = np.where(observed, x, 0.0)
+    check_grads(lambda x: mean(x, 0, 1), (x,), order=1, modes=("rev",), rtol=1e-5, atol=1e-5)
+    assert np.isnan(jax.grad(lambda x: mean(x, 2, 1))(x)[observed]).all()
+
+
+@pytest.mark.thorough
 def test_a_mixed_fit_fills_in_where_a_family_correlates():
     x, y, observed = bivariate()
     estimator = jg.MixedNB(((jg.QDA(), (2, 0)), (jg.BernoulliNB(), (1,))))

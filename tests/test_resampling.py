@@ -257,7 +257,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
 @pytest.mark.parametrize(
     ("keywords", "error", "message"),
     [
-        ({"folds": 1}, ValueError, "folds must be at least 2; found 1"),
+        ({"folds": 1}, ValueError, "folds must be at least 2; found 1. Of 120 rows there are from 2 to 120 folds"),
         ({"folds": 121}, ValueError, "found 121"),
         ({"folds": 2.0}, TypeError, r"folds must be a Python integer, static under jit; found 2.0\.$"),
         ({"folds": np.array(2)}, TypeError, r"folds must be a Python integer, static under jit; found array\(2\)\.$"),
@@ -274,6 +274,7 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
         ({"folds": 10**15 * (np.arange(N) % 2)}, ValueError, "found 1000000000000001 of them, and fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
+        ({"y": None}, TypeError, "y must be a real numeric array; found None. Rows without labels.*jaxgen.fit_em"),
         ({"x": X[:0], "y": Y[:0]}, ValueError, r"x must have shape \(n, d\) with two rows or more"),
         ({"observed": np.ones((N, 3), bool)}, ValueError, r"observed must have the shape of x, \(120, 4\)"),
         ({"sample_weight": np.full(N, -1.0)}, ValueError, "sample_weight must be finite and 0 or more"),
