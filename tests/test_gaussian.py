@@ -70,6 +70,30 @@ def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
     assert error <= 8 * unit * (np.abs(whole.scatter).max() + gone * distance**2)
 
 
+@pytest.mark.parametrize("estimator", [jg.QDA(), jg.GaussianNB()])
+@pytest.mark.parametrize(("gone", "distance"), [(100_000, 3.0), (40, 100_000.0)])
+def test_to_that_come_the_errors_of_what_was_read_at_once(estimator, gone, distance):
+    """The first of them may be far from all others."""
+    rng = np.random.default_rng(0)
+    left, away = (rng.normal(size=(n, 3)).astype(np.float32) for n in (500, gone))
+    away += np.float32(distance)
+    both = np.concatenate([away, left])
+    whole, taken = (estimator.statistics(x, np.zeros(len(x), int)) for x in (both, away))
+    exact = [estimator.statistics(x.astype(float), np.zeros(len(x), int)) for x in (left, both, away)]
+
+    def error(found, exact):
+        return np.abs(np.asarray(found, np.float64) - exact).max()
+
+    rest, (unit, ratio) = jg.subtract(whole, taken), (np.finfo(np.float32).eps, gone / 500)
+    of_means = [error(a.mean.value, b.mean.value) for a, b in zip((whole, taken), exact[1:], strict=True)]
+    of_scatters = [error(a.scatter, b.scatter) for a, b in zip((whole, taken), exact[1:], strict=True)]
+    e = sum(of_means)
+    bound = 4 * unit * ratio * (distance + 1) + (1 + ratio) * e
+    assert error(rest.mean.value, exact[0].mean.value) <= bound
+    bound = 8 * unit * (np.abs(whole.scatter).max() + gone * distance**2) + gone * e * (2 * distance + (1 + ratio) * e)
+    assert error(rest.scatter, exact[0].scatter) <= bound + sum(of_scatters)
+
+
 @each_form
 @pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_rows_without_weight_have_their_derivatives_where_a_whole_batch_has_none(covariance, shared, soft):

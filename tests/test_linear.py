@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from registry import CASES, K, each
 from scipy import stats
+from scipy.sparse import csr_array
 from scipy.special import log_softmax
 
 import jaxgen as jg
@@ -106,3 +107,14 @@ def test_linear_form_is_differentiable_and_jits():
     x, y = case.data()
     gradient = jax.jit(jax.grad(lambda x: jnp.sum(jg.to_linear(jg.fit(case.estimator, x, y)).bias ** 2)))(x)
     assert np.isfinite(gradient).all()
+
+
+def test_what_all_classes_have_in_common_costs_no_digits():
+    """Weights of rare words, such as ComplementNB's, are large in every class; the posterior is of differences."""
+    rng = np.random.default_rng(0)
+    weights = 14 + rng.exponential(size=(5_000, 1)) + 0.05 * rng.normal(size=(5_000, 20))
+    c = jg.LinearClassifier(*(np.asarray(part, np.float32) for part in (weights, rng.normal(size=20))))
+    x = rng.poisson(0.1, size=(40, 5_000)).astype(np.float32)
+    exact = log_softmax(x.astype(float) @ c.weights.astype(float) + c.bias.astype(float), axis=1)
+    for rows in (x, csr_array(x), csr_array(x[:3])):
+        np.testing.assert_allclose(jg.log_posterior(c, rows), exact[: rows.shape[0]], atol=2e-5)
