@@ -16,9 +16,11 @@ OUTPUT = Path("benchmarks/output")  # git ignores it
 
 def _whole(text: str, least: int, why: str = "") -> int:
     try:
-        number = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        number = int(float(text))  # of 1e6, too
+    except (ValueError, OverflowError):
+        number = None
+    if number is None or number != float(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
     if number < least:
         raise argparse.ArgumentTypeError(f"{number} is not {least:,} or more{why}")
     return number

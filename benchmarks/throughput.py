@@ -110,7 +110,7 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
     """
     cases = [case for case in CASES if not rows or any(row.lower() in case.name.lower() for row in rows)]
     if not cases:
-        raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {', '.join(c.name for c in CASES)}")
+        raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {'; '.join(c.name for c in CASES)}")
     console = wide_console(160)
     results: list[Result] = []
     # What ran before in a process may stay with the next case, as threads and memory do: each case that is timed has
