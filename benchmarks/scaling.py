@@ -114,7 +114,7 @@ def sweeps(max_rows: int, *, quick: bool) -> list[Sweep]:
             "nonzeros",
             "nonzeros in the data",
             f"{documents // 4:,} documents of {vocabulary:,} words, 20 classes",
-            [5, 10, 20] if quick else [10, 30, 100, 300, 1_000],
+            [5, 10, 20] if quick else [10, 30, 100, 300, 1_000, 3_000],
             long_documents,
             _COUNTS,
             nonzeros=True,
