@@ -87,7 +87,8 @@ def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
     warm = ms["jaxgen"] / 1e3
     return Result(
         name=case.name,
-        target=case.target if jax.default_backend() == "cpu" else None,  # which is for a CPU beside a CPU
+        # Which is of full sizes, for a CPU beside a CPU.
+        target=case.target if sizes == Sizes() and jax.default_backend() == "cpu" else None,
         sizes=job.sizes,
         difference=difference,
         compile_ms=1e3 * max(0.0, first_seconds - warm) if job.compiles else None,
@@ -195,8 +196,6 @@ def _figure(value: float | None, form: str) -> str:
 def draw(record: dict[str, Any], path: Path) -> None:
     """A bar for each case: how many times as fast as scikit-learn, with a mark at the ratio asked for, if any is."""
     results, sizes = record["results"], Sizes(**record["sizes"])
-    quick = sizes == Sizes.quick()  # what is asked for is of full sizes
-    results = [r | {"target": None} for r in results] if quick else results
     picture = figure(10.5, 1.9 + 0.34 * len(results), left=2.75, right=1.85, bottom=0.6, top=1.3)
     axes = picture.add_subplot()
     judged = any(r["target"] is not None for r in results)
@@ -240,7 +239,8 @@ def draw(record: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("times as fast as scikit-learn, in the same run (log scale; 1× = the same time)", fontsize=9.5)
     about = record["environment"]
     height = picture.get_figheight()
-    title = "How many times as fast as scikit-learn is jaxgen?" + " A quick run: small data, not what names say" * quick
+    title = "How many times as fast as scikit-learn is jaxgen?"
+    title += " A quick run: small data, not what names say" * (sizes == Sizes.quick())
     picture.text(0.012, 1 - 0.32 / height, title, fontsize=13, color=INK)
     picture.text(
         0.012,

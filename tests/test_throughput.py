@@ -149,6 +149,7 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
         assert {library: len(times) for library, times in r["seconds"].items()} == {"jaxgen": 1, "scikit-learn": 1}
         assert r["accuracy"] <= r["best_accuracy"] + 0.1
         assert r["difference"] < 1e-3
+        assert r["target"] is None  # what is asked for is of full sizes
     assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
     assert run(monkeypatch, "report", tmp_path) == 0
     assert "| Gaussian NB fit, device arrays |" in capsys.readouterr().out
