@@ -34,9 +34,10 @@ _WHOLE = 2**22
 _PIECE = 2**18
 # With fewer entries than this for a column, the table has the columns that have entries. Measured with a million words
 # in 20 classes: 1.1 million entries are scored in 52 ms, in 75 with a table of all columns; 2.2 million in 91 and 93,
-# 5.5 million in 188 and 142. Where all columns are made as a whole, the limit is lower: of 50,000 words 5,500 entries
-# take 1.7 ms, and 2.7 with all columns; 27,000 take 2.5 and 2.2, 55,000 4.0 and 2.9.
-_ENTRIES_OF_A_COLUMN = 2
+# 5.5 million in 188 and 142; by the weights of a linear classifier 1.1 million in 17 and 50. Where all columns are made
+# as a whole, the limit is lower: of 50,000 words 5,500 entries take 1.7 ms, and 2.7 with all columns; 27,000 take 2.5
+# and 2.2, 55,000 4.0 and 2.9.
+ENTRIES_OF_A_COLUMN = 2
 _ENTRIES_OF_A_WHOLE_COLUMN = 0.25
 
 
@@ -112,7 +113,7 @@ def projection(density: Any, x: CompressedRows, *, likelihood: bool) -> Projecti
     """
     classes, d = jax.tree.leaves(density)[0].shape
     size, columns, whole = max(_PIECE // classes, 1), None, classes * d <= _WHOLE
-    if d > 2 * size and x.num_entries < (_ENTRIES_OF_A_WHOLE_COLUMN if whole else _ENTRIES_OF_A_COLUMN) * d:
+    if d > 2 * size and x.num_entries < (_ENTRIES_OF_A_WHOLE_COLUMN if whole else ENTRIES_OF_A_COLUMN) * d:
         columns = x.occurring()
         size = next((small for small in (size >> 4, size >> 2) if len(columns) <= small), size)
         columns = np.pad(columns, (0, max(size - len(columns), 0)), mode="edge")  # programs of three shapes

@@ -72,8 +72,8 @@ def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
 
 @pytest.mark.parametrize("estimator", [jg.QDA(), jg.GaussianNB()])
 @pytest.mark.parametrize(("gone", "distance"), [(100_000, 3.0), (40, 100_000.0)])
-def test_to_that_come_the_errors_of_what_was_read_at_once(estimator, gone, distance):
-    """The first of them may be far from all others."""
+def test_subtraction_adds_the_errors_of_what_was_read_at_once(estimator, gone, distance):
+    """Its first row may be far from most others."""
     rng = np.random.default_rng(0)
     left, away = (rng.normal(size=(n, 3)).astype(np.float32) for n in (500, gone))
     away += np.float32(distance)

@@ -24,7 +24,7 @@ def rows(request, monkeypatch):
     monkeypatch.setattr(projections, "_WHOLE", PIECE)
     rng = np.random.default_rng(0)
     entries = request.param * DOCUMENTS // 2
-    assert (entries < projections._ENTRIES_OF_A_COLUMN * WORDS) == (request.param < 1_000)
+    assert (entries < projections.ENTRIES_OF_A_COLUMN * WORDS) == (request.param < 1_000)
     x = np.zeros((DOCUMENTS, WORDS), np.float32)
     x[:-2].flat[rng.choice((DOCUMENTS - 2) * WORDS, entries, replace=False)] = rng.integers(1, 4, entries)
     x[0, 0] = 1  # a word that may be impossible
