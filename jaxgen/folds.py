@@ -155,17 +155,20 @@ def outside(parts: Any, others: Any) -> Any:
     return merge(jax.tree.map(lambda leaf: leaf[:, 0], passed), jax.tree.map(lambda leaf: leaf[::-1, 1], passed))
 
 
-def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """The fold of each row, of folds as `cross_validate` takes them; a number deals each class out in turn."""
+def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:
+    """The fold of each row, and the rows of each fold, of folds as `cross_validate` takes them.
+
+    A number deals each class out in turn.
+    """
     if isinstance(folds, str) and folds == "leave-one-out":
-        return np.arange(len(y))
+        return np.arange(len(y)), np.ones(len(y), int)
     fold = arguments.real(folds)
     if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
         remedy = f" Of {len(y)} rows there are from 2 to {len(y)} folds; 'leave-one-out' makes each row one."
         folds = arguments.check_integer("folds", folds, least=2, most=len(y), remedy=remedy)
         fold = np.empty(len(y), int)
         fold[_order(y)] = np.arange(len(y)) % folds
-        return fold
+        return fold, np.bincount(fold)
     if fold is None or fold.ndim != 1:
         kind = ValueError if isinstance(folds, str) else TypeError
         raise kind(
@@ -173,19 +176,20 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
             f"{shorten(repr(folds), 72)}. Of splits (train, test) make that of each row: fold[test] = f in split f."
         )
     arguments.check_whole("folds", fold, y.shape)
-    # A number that is too high to be counted leaves another out.
-    empty = np.setdiff1d(np.arange(len(y)), fold) if fold.max() >= len(y) else np.flatnonzero(np.bincount(fold) == 0)
-    if len(empty) or fold.max() < 1:
+    # A number that is too high leaves another out, among the first n + 1.
+    sizes = np.bincount(fold if fold.max() < len(y) else np.minimum(fold, len(y)))
+    empty = np.flatnonzero(sizes == 0)
+    if len(empty) or len(sizes) < 2:
         raise ValueError(
             f"folds must be numbered 0 … F − 1, two or more, each with a row; found {fold.max() + 1} of them"
             + (f", and fold {empty[0]} is empty." if len(empty) else ".")
         )
-    return fold
+    return fold, sizes
 
 
-def members(fold: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " m"]]:
-    """The rows of each fold, in their order."""
-    return np.split(_order(fold), np.cumsum(np.bincount(fold))[:-1])
+def members(fold: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " folds"]) -> list[Int[np.ndarray, " m"]]:
+    """The rows of each fold, of so many, in their order."""
+    return np.split(_order(fold), np.cumsum(sizes)[:-1])
 
 
 def _order(values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:

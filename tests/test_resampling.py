@@ -90,7 +90,7 @@ def test_a_fold_of_many_classes_is_judged_without_all_its_scores_at_once(estimat
     n, classes = 10_000, 300
     y = np.arange(n, dtype=np.int32) % classes
     c = jg.fit(estimator, np.random.default_rng(4).normal(size=(n, 2)) + y[:, None] / classes, y)
-    quick = quick_forms(jax.tree.map(lambda leaf: leaf[None], c))
+    quick, _ = quick_forms(jax.tree.map(lambda leaf: leaf[None], c))
     part = Part(Rows(np.zeros((n, 2)), y, None, None), np.zeros(1, np.int32), None)
     compiled = _judge_program.lower(quick, np.zeros(1, np.int32), part, tuning=platform.CPU).compile()
     assert quick.scores_by_class
@@ -193,7 +193,7 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
 )
 def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, groups):
     rows, fold = Rows(X, Y, None, None), np.arange(N) % number
-    deal = Deal.of(rows, members(fold), cores=cores)
+    deal = Deal.of(rows, members(fold, np.bincount(fold)), cores=cores)
     assert [group.tolist() for group in deal.groups] == groups
     for group in deal.groups:
         part = deal.copy(group)
