@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -113,7 +114,7 @@ def environment() -> dict[str, str]:
     return {
         "device": f"{device.platform}: {device.device_kind}",
         "devices": str(jax.device_count()),
-        "machine": f"{platform.machine()}, {threads.cores()} cores",
+        "machine": ", ".join(filter(None, [_processor(), platform.machine(), f"{threads.cores()} cores"])),
         "python": platform.python_version(),
         "jaxgen": jaxgen.__version__,
         "jax": jax.__version__,
@@ -121,3 +122,12 @@ def environment() -> dict[str, str]:
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
     }
+
+
+def _processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")

@@ -195,15 +195,28 @@ def _check_positive(name: str, owner: Any) -> None:
         _check_positive(name + place, part)
 
 
-def check_factors(owner: Any, name: str) -> None:
-    """Raise a ValueError for concrete factors that are not triangular: scores would look at one half of them."""
+# How far from 1 the sum of probabilities may be that are known as such.
+_ROUNDED = 1e-3
+
+
+def check_forms(owner: Any, name: str) -> None:
+    """Raise a ValueError for concrete parameters in another form than theirs, which scores would take for what it is.
+
+    Factors that are not triangular, of which scores would look at one half; and probabilities in place of their logs.
+    """
+    prior = np.asarray(getattr(owner, "log_prior", -np.inf), float)
+    if np.all(prior >= 0) and abs(prior.sum() - 1) < _ROUNDED:
+        raise ValueError(
+            f"{name}.log_prior must be log probabilities, in nats; found {prior}, which are probabilities. Give "
+            "jnp.log of them."
+        )
     for attribute in optional(owner, "positive"):
         array = np.asarray(getattr(owner, attribute))
         if array.ndim > 2 and (upper := abs(np.triu(array, 1)) > 0).any():
             remedy = "jnp.linalg.cholesky makes the factor of a covariance."
             _raise_for_numbers(f"{name}.{attribute}", array, ~upper, "lower triangular factors", remedy)
     for place, part in parts(owner).items():
-        check_factors(part, name + place)
+        check_forms(part, name + place)
 
 
 def _raise_for_numbers(name: str, array: np.ndarray, good: np.ndarray, expected: str, remedy: str) -> NoReturn:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxgen import host_arrays
 from jaxgen.arguments import check_arrays
-from jaxgen.density import check_factors, check_parameters, check_shapes, optional
+from jaxgen.density import check_forms, check_parameters, check_shapes, optional
 from jaxgen.numerics import working_dtype
 from jaxgen.tracing import is_traced
 
@@ -110,7 +110,7 @@ def check_classifier(c: Any, name: str = "c") -> None:
         )
     check_shapes(c)
     if not is_traced(c) and not host_arrays.is_distributed(c):
-        _once(check_factors, c, name)
+        _once(check_forms, c, name)
 
 
 def check_numbers(c: Scorer) -> None:

@@ -757,6 +757,16 @@ def test_a_covariance_in_place_of_its_factor_is_refused(density):
         jg.fit_em(jg.LDA(), X, start=wrong)
 
 
+@pytest.mark.parametrize("verb", [jg.log_posterior, jg.log_evidence, jg.predict])
+def test_probabilities_in_place_of_their_logs_are_refused(verb):
+    c = _of(2, jg.Gaussian(np.eye(2), np.eye(2)[None]))
+    for prior in ([0.25, 0.75], [0.0, 1.0], np.float32([0.1, 0.9])):
+        with pytest.raises(ValueError, match=r"^c\.log_prior must be log probabilities.*jnp\.log of them"):
+            verb(c._replace(log_prior=np.asarray(prior)), X)
+    for prior in ([0.0, 0.0], [np.log(2.0), 0.5], [0.0, -np.inf]):  # one that does not sum to one is the caller's
+        verb(c._replace(log_prior=np.asarray(prior)), X)
+
+
 def test_statistics_of_two_kinds_are_told_apart_in_a_word():
     poisson, bernoulli = (estimator.statistics(BITS, Y) for estimator in (jg.PoissonNB(), jg.BernoulliNB()))
     with pytest.raises(TypeError, match=r"found Counts\(.*binary=False\) and Counts\(.*binary=True\)\.$"):
