@@ -68,7 +68,7 @@ def subtract(whole: S, part: S) -> S:
     Raises:
         TypeError: if the two are not statistics of one kind.
         ValueError: if their numbers of classes or features differ, or a class weighs more in `part` than in `whole`, or
-            a feature of it was counted more often.
+            a feature of it was counted more often. Means and scatters do not tell whether `whole` has these rows.
 
     Example:
         >>> import numpy as np, jaxgen as jg

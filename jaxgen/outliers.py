@@ -69,7 +69,8 @@ def relative_mahalanobis(
     score of outliers that resemble the data (Ren, Fort, Liu, Roy, Padhy & Lakshminarayanan 2021, A simple fix to
     Mahalanobis distance for improving near-OOD detection, section 2). The background is exact, by the law of total
     covariance: mean μ = Σ_k π_k μ_k, covariance Σ_k π_k (Σ_k + (μ_k − μ)(μ_k − μ)ᵀ), or its diagonal where the
-    classes' are diagonal. Those of a fit without ridge are the moments of all rows. A class of prior 0 has no part.
+    classes' are diagonal. Of full and diagonal maximum likelihood fits these are the moments of all rows. A class of
+    prior 0 has no part.
 
     Arguments and errors as `mahalanobis`; shape (K,) or (n, K), and of either sign.
 

@@ -61,8 +61,14 @@ def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, c
         has_label = numpy.any(y != 0, axis=1)
     else:
         has_label = y != -1
-        if num_classes is None and not is_traced(y) and not has_label.any():
-            raise ValueError("num_classes must be given where no row has a label; found None.")
+        if num_classes is None and not is_traced(y):
+            if not has_label.any():
+                raise ValueError("num_classes must be given where no row has a label; found None.")
+            if np.array_equal(np.unique(y), [-1, 0]):
+                raise ValueError(
+                    "num_classes must be given where all labels are 0, and rows without one may be of other classes; "
+                    "found None. Give 2 or more."
+                )
         y = numpy.where(has_label, y, 0)
     try:
         return has_label, inputs.check_labels(rows, y, num_classes, sample_weight)

@@ -174,6 +174,7 @@ def test_gradients_go_through_the_maximum(name):
     ("options", "error", "message"),
     [
         ({}, ValueError, "num_classes must be given where no row has a label"),
+        ({"y": np.arange(9) % 2 - 1}, ValueError, "num_classes must be given where all labels are 0"),
         ({"num_classes": 2}, ValueError, "key must be given for the start"),
         ({"y": np.full(9, -2), "num_classes": 2}, ValueError, r"y must hold labels in \[0, 2\); found -2"),
         (
