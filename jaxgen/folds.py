@@ -181,7 +181,7 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, 
     empty = np.flatnonzero(sizes == 0)
     if len(empty) or len(sizes) < 2:
         raise ValueError(
-            f"folds must be numbered 0 … F − 1, two or more, each with a row; found {fold.max() + 1} of them"
+            f"folds must be numbered 0 … F − 1, two or more, each with a row; found {int(fold.max()) + 1} of them"
             + (f", and fold {empty[0]} is empty." if len(empty) else ".")
         )
     return fold, sizes

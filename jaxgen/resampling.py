@@ -17,7 +17,7 @@ from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator, estimate, fit
 from jaxgen.folds import Deal, Rows, fold_of_each, left_out, members, outside
-from jaxgen.held_out import Fitted, judge, quick_forms
+from jaxgen.held_out import judge, quick_forms
 from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
 from jaxgen.programs import statistics_program
@@ -117,15 +117,13 @@ def cross_validate(
     inside = members(fold, sizes)
     deal = Deal.of(rows, inside, cores=threads.cores())
     if merges:
-        parts, fitted = _by_merging(estimator, deal, num_classes)
+        parts, classifiers, forms = _by_merging(estimator, deal, num_classes)
     else:
-        fitted = _by_fitting(estimator, rows, inside, num_classes)
-        parts = threads.over(deal.copy, deal.groups)
-    if observed is not None:
-        fitted = fitted._replace(quick=None)
+        classifiers = _by_fitting(estimator, rows, inside, num_classes)
+        parts, forms = threads.over(deal.copy, deal.groups), quick_forms(classifiers)
+    quick = forms[0] if forms and observed is None and not is_traced(forms) and forms[1] else None
     groups = list(zip(deal.groups, parts, strict=True))
-    judged = _each(lambda group: judge(fitted, group[0], group[1], inside), groups, fitted.classifiers)
-    fitted.check()
+    judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
     join = jnp.concatenate if is_traced(judged) else np.concatenate
     accuracy, log_loss = (join(each)[: len(inside)] for each in zip(*judged, strict=True))
     return CrossValidation(*_as_jax(accuracy, log_loss))
@@ -171,8 +169,8 @@ def _each(function: Callable[[Any], Any], items: list[Any], given: Any = None) -
     return list(map(function, items)) if is_traced(given) else threads.over(function, items)
 
 
-def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Fitted:
-    """The classifiers of all rows but those of one fold: a fit for each."""
+def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
+    """The classifiers of all rows but those of one fold, stacked: a fit for each."""
     x = inputs.check_rows(rows.x, observed=rows.observed)
     labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
     # Of all rows first: a fit would name a bad value by its row among those that it is given.
@@ -186,12 +184,11 @@ def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classe
         rest = rows.at(np.setdiff1d(everything, fold, assume_unique=True))
         with left_out(f"fold {f}"):
             classifiers.append(fit(estimator, **rest._asdict(), num_classes=num_classes))
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
-    return Fitted(stacked, quick_forms(stacked), check=lambda: None)
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
 
 
-def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classes: int) -> tuple[list[Part], Fitted]:
-    """Copies of the rows of all folds; and those classifiers, from the statistics of each fold."""
+def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classes: int) -> tuple[list[Part], Any, Any]:
+    """Copies of the rows of all folds; those classifiers, from the statistics of each fold; and their quick forms."""
     rows = deal.rows
     x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
     # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
@@ -210,15 +207,12 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     if any(np.asarray(each).any() for each in bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
     folds, stacked = len(deal.members), not rows.is_sparse
-    classifiers, quick, rests, bad = _rests_program(estimator, statistics, folds=folds, stacked=stacked)
-
-    def check() -> None:
-        if not is_traced(bad) and np.asarray(bad).any():
-            f = int(np.argmax(bad))
-            with left_out(f"fold {f}"):
-                estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
-
-    return list(parts), Fitted(classifiers, quick, check)
+    classifiers, forms, rests, bad = _rests_program(estimator, statistics, folds=folds, stacked=stacked)
+    if not is_traced(bad) and np.asarray(bad).any():
+        f = int(np.argmax(bad))
+        with left_out(f"fold {f}"):
+            estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
+    return list(parts), classifiers, forms
 
 
 def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:

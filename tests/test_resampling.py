@@ -272,6 +272,11 @@ def test_folds_of_a_classifier_without_a_density_equal_refits():
         ({"folds": FOLD.astype("m8[s]")}, TypeError, "folds must be a number of folds"),
         ({"folds": np.zeros(N, int)}, ValueError, "two or more, each with a row; found 1"),
         ({"folds": 2 * (np.arange(N) % 2)}, ValueError, "fold 1 is empty"),
+        (
+            {"folds": np.uint8(255) * (np.arange(N) % 2).astype(np.uint8)},
+            ValueError,
+            "found 256 of them, and fold 1 is",
+        ),
         ({"folds": 10**15 * (np.arange(N) % 2)}, ValueError, "found 1000000000000001 of them, and fold 1 is empty"),
         ({"folds": np.arange(4)}, ValueError, r"folds must have shape \(120,\); found \(4,\)"),
         ({"y": None}, TypeError, "y must be a real numeric array; found None. Rows without labels.*jaxgen.fit_em"),
