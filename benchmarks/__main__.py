@@ -54,6 +54,12 @@ def _parser() -> argparse.ArgumentParser:
     throughput.add_argument(
         "--rows", nargs="+", default=[], metavar="NAME", help="only the cases with this in the name"
     )
+    throughput.add_argument(
+        "--processes",
+        type=_positive,
+        metavar="N",
+        help="for each job, one after the other (default: 3 at full size on a CPU, else 1)",
+    )
 
     scaling = _measuring(commands, "scaling", "how time grows with words, with nonzeros and with rows")
     scaling.add_argument(
@@ -137,7 +143,7 @@ def main() -> int:
         from benchmarks import throughput
 
         try:
-            throughput.run(arguments.out, quick=arguments.quick, rows=arguments.rows)
+            throughput.run(arguments.out, quick=arguments.quick, rows=arguments.rows, processes=arguments.processes)
         except (ValueError, throughput.DisagreementError) as error:
             return _refuse(error)
     elif arguments.command == "scaling":

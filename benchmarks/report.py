@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import logistic_jobs
 from benchmarks.data import InputError
+from benchmarks.peers import SKLEARN
+from benchmarks.timing import ratios
 from benchmarks.verdict import of_penalty, of_tables
 from benchmarks.workloads import Sizes
 
@@ -50,12 +52,14 @@ def _throughput(record: dict[str, Any]) -> str:
     results, rates, about = record["results"], record["rates"], record["environment"]
     libraries = list(dict.fromkeys(library for r in results for library in r["ms"]))
     asked = ["asked"] * any(r["target"] is not None for r in results)
-    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", *asked, "GB/s", "GFLOP/s"]
+    several = ["between"] * any(len(r["seconds"]) > 1 for r in results)
+    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", *several, *asked, "GB/s", "GFLOP/s"]
     rows = [
         [
             r["name"],
             *(_number(r["ms"].get(library)) for library in libraries),
             f"{_number(r['ratio'])}×",
+            *(_between(ratios(r["seconds"], SKLEARN)) for _ in several),
             *("–" if r["target"] is None else f"{r['target']:g}×" for _ in asked),
             _number(r["gigabytes_per_second"]),
             _number(r["gigaflops"]),
@@ -67,6 +71,8 @@ def _throughput(record: dict[str, Any]) -> str:
         f"jax {about['jax']}, scikit-learn {about['scikit-learn']}; in the same "
         f"run the device reads {rates['GB/s']:.0f} GB/s and multiplies matrices at {rates['GFLOP/s']:.0f} GFLOP/s."
     )
+    if several:
+        caption += " The figures are of the process whose ratio is in the middle, of those that it lies between."
     return _table(header, rows) + "\n\n" + caption
 
 
@@ -169,6 +175,10 @@ def _number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _between(values: list[float]) -> str:
+    return f"{_number(values[0])} – {_number(values[-1])}"
 
 
 def _table(header: list[str], rows: list[list[str]], words: int = 1) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from benchmarks.growth import duration
 from benchmarks.peers import SKLEARN
 from benchmarks.records import INK, MUTED, OURS, WARM, describe, figure, plain, save_json, save_picture, wide_console
 from benchmarks.throughput_cases import CASES, Case
-from benchmarks.timing import QUICK, REST, Effort, environment, machine_rates, milliseconds, race, seconds
+from benchmarks.timing import QUICK, REST, Effort, environment, machine_rates, milliseconds, race, ratios, seconds
 from benchmarks.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's bars, where each ends
-# Of a case. Nine rounds at least: a machine that others share may be half as fast for a second at a time, and of 15 ms
-# nine calls in a row were at 13 to 31.
-EFFORT = Effort(budget=10.0, least=9, rest=REST)
+# For a case, one after the other. What is slow for as long as a process lives, such as where its memory lies, or while
+# others use the machine, is then seen for what it is.
+PROCESSES = 3
+# In each of them. A machine that others share may be half as fast for a second at a time, and of 15 ms nine calls in a
+# row were at 13 to 31.
+EFFORT = Effort(budget=4.0, least=3, most=12, rest=REST)
 # Where one side is on an accelerator, and the other on the cores beside it.
 ACCELERATED = Effort(budget=1.0, least=1, in_turn=False)
 
@@ -40,7 +43,10 @@ class DisagreementError(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """One case, measured. Figures that a case has not are None."""
+    """One case, measured: the figures of the process whose ratio is in the middle, and the times of all of them.
+
+    Figures that a case has not are None.
+    """
 
     name: str
     target: float | None
@@ -48,7 +54,7 @@ class Result:
     difference: float
     compile_ms: float | None
     ms: dict[str, float]
-    seconds: dict[str, list[float]]
+    seconds: list[dict[str, list[float]]]
     ratio: float
     gigabytes_per_second: float | None
     gigaflops: float | None
@@ -93,7 +99,7 @@ def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
         difference=difference,
         compile_ms=1e3 * max(0.0, first_seconds - warm) if job.compiles else None,
         ms=ms,
-        seconds=times,
+        seconds=[times],
         ratio=ms[SKLEARN] / ms["jaxgen"],
         gigabytes_per_second=1e-9 * job.read / warm if job.read else None,
         gigaflops=1e-9 * job.flops / warm if job.flops else None,
@@ -102,8 +108,16 @@ def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
     )
 
 
-def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
+def middle(results: Sequence[Result]) -> Result:
+    """The one whose ratio is in the middle, of one case in several processes."""
+    chosen = sorted(results, key=lambda result: result.ratio)[(len(results) - 1) // 2]
+    return replace(chosen, seconds=[times for result in results for times in result.seconds])
+
+
+def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: int | None = None) -> None:
     """Measure the cases whose names contain one of `rows` (all by default), print the table, write JSON and PNG.
+
+    Each in so many processes, one after the other; None for three at full size on a CPU, and one elsewhere.
 
     Raises:
         DisagreementError: as `measure` does.
@@ -118,24 +132,26 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = ()) -> None:
     # its own. This one never starts JAX, which would take an accelerator's memory. Spawned, since JAX has threads.
     context = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(1, context, max_tasks_per_child=None if quick else 1) as process,
+        ProcessPoolExecutor(1, context, max_tasks_per_child=None if quick and not processes else 1) as process,
         Progress(console=console, transient=True) as progress,
     ):
         task = progress.add_task("the machine's own rates", total=len(cases))
         about, backend, rates = process.submit(_machine, quick=quick).result()
         sizes = Sizes.quick() if quick else Sizes().filling(backend)
         effort = QUICK if quick else EFFORT if backend == "cpu" else ACCELERATED
+        processes = processes or (PROCESSES if effort is EFFORT else 1)
         record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes), "results": []}
         for case in cases:
             progress.update(task, description=case.name)
-            results.append(process.submit(measure, case, sizes, effort).result())
+            results.append(middle([process.submit(measure, case, sizes, effort).result() for _ in range(processes)]))
             record["results"].append(asdict(results[-1]))
             save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)
     console.print(_table(results, rates))
     console.print(
         f"{sizes.describe()}\n{logistic_jobs.NOTE}\n"
-        f"Medians of {'alternating ' * effort.in_turn}warm calls, each job in a process of its own; "
+        f"Medians of {'alternating ' * effort.in_turn}warm calls in a process of its own for each job"
+        f"{f', of {processes} that whose ratio is in the middle' * (processes > 1)}; "
         "ratio = scikit-learn / jaxgen; "
         "compile = first call − warm call.\n"
         "GB/s = the data read once / time, GFLOP/s = the plainest algorithm's operations / time: lower bounds on what "
@@ -166,7 +182,9 @@ def _table(results: list[Result], rates: dict[str, float]) -> Table:
     )
     table.add_column("job", no_wrap=True)
     asked = ["asked"] * any(r.target is not None for r in results)
-    headers = ["jaxgen ms", "sklearn ms", *(f"{library} ms" for library in others), "ratio", *asked, "compile ms"]
+    several = ["between"] * any(len(r.seconds) > 1 for r in results)
+    headers = ["jaxgen ms", "sklearn ms", *(f"{library} ms" for library in others), "ratio", *several, *asked]
+    headers.append("compile ms")
     judged = any(r.accuracy is not None for r in results)
     for header in [*headers, "GB/s", "GFLOP/s", "apart", *(["accuracy (best)"] if judged else [])]:
         table.add_column(header, justify="right", no_wrap=True)
@@ -179,6 +197,7 @@ def _table(results: list[Result], rates: dict[str, float]) -> Table:
             f"{r.ms[SKLEARN]:.2f}",
             *(_figure(r.ms.get(library), ".2f") for library in others),
             f"[red]{ratio}[/red]" if missed else ratio,
+            *(_between(r.seconds) for _ in several),
             *("–" if r.target is None else f"{r.target:g}×" for _ in asked),
             _figure(r.compile_ms, ".0f"),
             _figure(r.gigabytes_per_second, ".2f"),
@@ -201,22 +220,25 @@ def draw(record: dict[str, Any], path: Path) -> None:
     judged = any(r["target"] is not None for r in results)
     columns = {name: column for name, column in COLUMNS.items() if judged or name != "asked"}
     places = range(len(results), 0, -1)
-    ratios = [r["ratio"] for r in results]
+    middles = [r["ratio"] for r in results]
     met = [r["target"] is None or r["ratio"] >= r["target"] for r in results]
     # Bars grow from 1, the peer's own time, to either side.
     axes.barh(
         list(places),
-        [ratio - 1 for ratio in ratios],
+        [ratio - 1 for ratio in middles],
         left=1,
         height=0.62,
         color=[OURS if good else WARM for good in met],
     )
-    largest = max([*ratios, *(r["target"] or 1 for r in results)])
-    smallest = min([*ratios, *(r["target"] or 1 for r in results)])
+    largest = max([*middles, *(r["target"] or 1 for r in results)])
+    smallest = min([*middles, *(r["target"] or 1 for r in results)])
     axes.set_xscale("log")
     axes.set_xlim(min(0.6, smallest / 1.3), largest * 1.3)
     beside = axes.get_yaxis_transform()  # across in parts of the axes, up in cases
     for place, r in zip(places, results, strict=True):
+        if len(r["seconds"]) > 1:
+            found = ratios(r["seconds"], SKLEARN)
+            axes.plot([found[0], found[-1]], [place] * 2, color=INK, linewidth=0.9, alpha=0.6)
         if r["target"] is not None:
             axes.plot([r["target"]] * 2, [place - 0.42, place + 0.42], color=INK, linewidth=2, solid_capstyle="butt")
         asked = "–" if r["target"] is None else f"{r['target']:g}×"
@@ -245,13 +267,19 @@ def draw(record: dict[str, Any], path: Path) -> None:
     picture.text(
         0.012,
         1 - 1.0 / height,
-        f"bars: the measured ratio{', in red where it is below the black mark, the ratio that is asked for' * judged}\n"
+        f"bars: the measured ratio{', in red where it is below the black mark, the ratio that is asked for' * judged}"
+        f"{'; lines: that of each process, from the smallest to the largest' * (len(results[0]['seconds']) > 1)}\n"
         f"{about['device']}, {about['machine']}, jax {about['jax']}, scikit-learn {about['scikit-learn']}\n"
         + "\n".join(wrap(sizes.describe(), 150)),
         fontsize=8.5,
         color="#555555",
     )
     save_picture(picture, path)
+
+
+def _between(processes: list[dict[str, list[float]]]) -> str:
+    found = ratios(processes, SKLEARN)
+    return f"{_ratio(found[0])} – {_ratio(found[-1])}"
 
 
 def _ratio(ratio: float) -> str:

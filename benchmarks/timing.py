@@ -93,6 +93,11 @@ def milliseconds(times: Sequence[float]) -> float:
     return 1e3 * median(times)
 
 
+def ratios(processes: Sequence[dict[str, list[float]]], library: str) -> list[float]:
+    """How many times as long as jaxgen a library takes by the medians of each process, from the smallest."""
+    return sorted(median(times[library]) / median(times["jaxgen"]) for times in processes)
+
+
 def machine_rates(scale: float = 1.0) -> dict[str, float]:
     """What the device does at best in this run: GB/s of one read of a large array, GFLOP/s of a float32 product.
 

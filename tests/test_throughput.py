@@ -146,13 +146,34 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
     record = json.loads((tmp_path / "throughput.json").read_text())
     assert [r["name"] for r in record["results"]] == ["multinomial posterior, CSR", "Gaussian NB fit, device arrays"]
     for r in record["results"]:
-        assert {library: len(times) for library, times in r["seconds"].items()} == {"jaxgen": 1, "scikit-learn": 1}
+        (times,) = r["seconds"]  # of one process
+        assert {library: len(each) for library, each in times.items()} == {"jaxgen": 1, "scikit-learn": 1}
         assert r["accuracy"] <= r["best_accuracy"] + 0.1
         assert r["difference"] < 1e-3
         assert r["target"] is None  # what is asked for is of full sizes
     assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
     assert run(monkeypatch, "report", tmp_path) == 0
     assert "| Gaussian NB fit, device arrays |" in capsys.readouterr().out
+
+
+def test_of_several_processes_the_middle_one_is_shown_with_the_range_of_all(monkeypatch, tmp_path):
+    def measure(case, sizes, effort):
+        ours, theirs = next(times)
+        job = Job({}, ours=lambda: 1.0, others={"scikit-learn": lambda: 1.0}, difference=lambda a, b: abs(a - b))
+        monkeypatch.setattr(throughput, "race", lambda calls, effort: ([ours], [theirs]))
+        return throughput.measure(replace(case, prepare=lambda _: job), sizes, effort)
+
+    times = iter([(2.0, 60.0), (1.0, 25.0), (3.0, 60.0)])
+    result = throughput.middle([measure(CASES[0], Sizes.quick(), Effort()) for _ in range(3)])
+    assert (result.ratio, result.ms) == (25.0, {"jaxgen": 1e3, "scikit-learn": 25e3})
+    assert [each["jaxgen"] for each in result.seconds] == [[2.0], [1.0], [3.0]]
+    about = {"device": "cpu: cpu", "machine": "x86_64, 2 cores", "jax": "0.10.2", "scikit-learn": "1.9.1"}
+    record = {"environment": about, "rates": {"GB/s": 20.0, "GFLOP/s": 150.0}, "sizes": asdict(Sizes())}
+    (tmp_path / "throughput.json").write_text(json.dumps(record | {"results": [asdict(result)]}))
+    text = report.markdown(tmp_path)
+    assert "| ratio | between |" in text
+    assert "| 25.0× | 20.0 – 30.0 |" in text
+    throughput.draw(record | {"results": [asdict(result)]}, tmp_path / "throughput.png")
 
 
 def test_a_disagreement_is_an_error_that_names_the_case():
@@ -188,6 +209,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
         "target": 10.0,
         "gigabytes_per_second": 40.0,
         "gigaflops": None,
+        "seconds": [{"jaxgen": [0.002], "scikit-learn": [0.03]}],
     }
     rates = {"GB/s": 20.0, "GFLOP/s": 150.0}
     record = {"environment": about, "rates": rates, "sizes": asdict(Sizes()), "results": [result]}
