@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from statistics import median
+from statistics import median, median_low
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import logistic_jobs
@@ -71,9 +71,21 @@ def _throughput(record: dict[str, Any]) -> str:
         f"jax {about['jax']}, scikit-learn {about['scikit-learn']}; in the same "
         f"run the device reads {rates['GB/s']:.0f} GB/s and multiplies matrices at {rates['GFLOP/s']:.0f} GFLOP/s."
     )
+    for library in libraries:
+        if library not in ("jaxgen", SKLEARN) and (beside := [r for r in results if library in r["ms"]]):
+            caption += f" {library} / jaxgen: {'; '.join(_beside(r, library) for r in beside)}."
     if several:
-        caption += " The figures are of the process whose ratio is in the middle, of those that it lies between."
+        caption += (
+            " The figures of a job are those of the process whose ratio to scikit-learn is in the middle; other ratios "
+            "are the middle one of their own."
+        )
     return _table(header, rows) + "\n\n" + caption
+
+
+def _beside(result: dict[str, Any], library: str) -> str:
+    found = ratios(result["seconds"], library)
+    between = f" ({_between(found)})" if len(found) > 1 else ""
+    return f"{_number(median_low(found))}×{between} in {result['name']}"
 
 
 def _scaling(record: dict[str, Any]) -> str:

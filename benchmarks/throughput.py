@@ -108,10 +108,10 @@ def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
     )
 
 
-def middle(results: Sequence[Result]) -> Result:
-    """The one whose ratio is in the middle, of one case in several processes."""
-    chosen = sorted(results, key=lambda result: result.ratio)[(len(results) - 1) // 2]
-    return replace(chosen, seconds=[times for result in results for times in result.seconds])
+def of_processes(results: Sequence[Result]) -> Result:
+    """That of one case in several processes: the one whose ratio is in the middle, with the times of all."""
+    ordered = sorted(results, key=lambda result: result.ratio)
+    return replace(ordered[(len(ordered) - 1) // 2], seconds=[times for result in results for times in result.seconds])
 
 
 def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: int | None = None) -> None:
@@ -126,7 +126,7 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
     cases = [case for case in CASES if not rows or any(row.lower() in case.name.lower() for row in rows)]
     if not cases:
         raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {'; '.join(c.name for c in CASES)}")
-    console = wide_console(160)
+    console = wide_console(176)
     results: list[Result] = []
     # What ran before in a process may stay with the next case, as threads and memory do: each case that is timed has
     # its own. This one never starts JAX, which would take an accelerator's memory. Spawned, since JAX has threads.
@@ -143,7 +143,8 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
         record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes), "results": []}
         for case in cases:
             progress.update(task, description=case.name)
-            results.append(middle([process.submit(measure, case, sizes, effort).result() for _ in range(processes)]))
+            several = [process.submit(measure, case, sizes, effort).result() for _ in range(processes)]
+            results.append(of_processes(several))
             record["results"].append(asdict(results[-1]))
             save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)
@@ -220,18 +221,18 @@ def draw(record: dict[str, Any], path: Path) -> None:
     judged = any(r["target"] is not None for r in results)
     columns = {name: column for name, column in COLUMNS.items() if judged or name != "asked"}
     places = range(len(results), 0, -1)
-    middles = [r["ratio"] for r in results]
+    bars = [r["ratio"] for r in results]
     met = [r["target"] is None or r["ratio"] >= r["target"] for r in results]
     # Bars grow from 1, the peer's own time, to either side.
     axes.barh(
         list(places),
-        [ratio - 1 for ratio in middles],
+        [ratio - 1 for ratio in bars],
         left=1,
         height=0.62,
         color=[OURS if good else WARM for good in met],
     )
-    largest = max([*middles, *(r["target"] or 1 for r in results)])
-    smallest = min([*middles, *(r["target"] or 1 for r in results)])
+    largest = max([*bars, *(r["target"] or 1 for r in results)])
+    smallest = min([*bars, *(r["target"] or 1 for r in results)])
     axes.set_xscale("log")
     axes.set_xlim(min(0.6, smallest / 1.3), largest * 1.3)
     beside = axes.get_yaxis_transform()  # across in parts of the axes, up in cases

@@ -159,20 +159,22 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
 def test_of_several_processes_the_middle_one_is_shown_with_the_range_of_all(monkeypatch, tmp_path):
     def measure(case, sizes, effort):
         ours, theirs = next(times)
-        job = Job({}, ours=lambda: 1.0, others={"scikit-learn": lambda: 1.0}, difference=lambda a, b: abs(a - b))
-        monkeypatch.setattr(throughput, "race", lambda calls, effort: ([ours], [theirs]))
+        others = dict.fromkeys(("scikit-learn", "a loop"), lambda: 1.0)
+        job = Job({}, ours=lambda: 1.0, others=others, difference=lambda a, b: abs(a - b))
+        monkeypatch.setattr(throughput, "race", lambda calls, effort: ([ours], [theirs], [ours**2]))
         return throughput.measure(replace(case, prepare=lambda _: job), sizes, effort)
 
-    times = iter([(2.0, 60.0), (1.0, 25.0), (3.0, 60.0)])
-    result = throughput.middle([measure(CASES[0], Sizes.quick(), Effort()) for _ in range(3)])
-    assert (result.ratio, result.ms) == (25.0, {"jaxgen": 1e3, "scikit-learn": 25e3})
-    assert [each["jaxgen"] for each in result.seconds] == [[2.0], [1.0], [3.0]]
+    times = iter([(2.0, 60.0), (1.0, 25.0), (4.0, 80.0)])
+    result = throughput.of_processes([measure(CASES[0], Sizes.quick(), Effort()) for _ in range(3)])
+    assert (result.ratio, result.ms) == (25.0, {"jaxgen": 1e3, "scikit-learn": 25e3, "a loop": 1e3})
+    assert [each["jaxgen"] for each in result.seconds] == [[2.0], [1.0], [4.0]]
     about = {"device": "cpu: cpu", "machine": "x86_64, 2 cores", "jax": "0.10.2", "scikit-learn": "1.9.1"}
     record = {"environment": about, "rates": {"GB/s": 20.0, "GFLOP/s": 150.0}, "sizes": asdict(Sizes())}
     (tmp_path / "throughput.json").write_text(json.dumps(record | {"results": [asdict(result)]}))
     text = report.markdown(tmp_path)
     assert "| ratio | between |" in text
     assert "| 25.0× | 20.0 – 30.0 |" in text
+    assert f"a loop / jaxgen: 2.00× (1.00 – 4.00) in {CASES[0].name}." in text
     throughput.draw(record | {"results": [asdict(result)]}, tmp_path / "throughput.png")
 
 
