@@ -109,17 +109,17 @@ class CompressedRows:
         columns = np.ascontiguousarray(table.T) if width <= _FEW_COLUMNS else None
 
         def multiply(rows: slice) -> bool:
-            block = self._slice(rows).astype(table.dtype)
+            block = self._slice(rows).astype(form)  # what is seen of a value does not depend on the length of a row
             if place is not None:
                 block = dataclasses.replace(block, columns=place[block.columns], num_columns=height)
-            matrix = projection.encode(block).matrix
+            matrix = projection.encode(block).astype(table.dtype).matrix
             if columns is None:
                 result[rows, :width] = matrix @ table
             else:
                 for k, column in enumerate(columns):
                     result[rows, k] = matrix @ column
             for k, term in enumerate(projection.terms, width):
-                result[rows, k] = block.map(term).matrix.sum(axis=1)
+                result[rows, k] = block.astype(table.dtype).map(term).matrix.sum(axis=1)
             return not domain.holds(block.values)
 
         count = -(-self.num_entries // entries) * threads.cores() if self.num_entries > _FEW_ENTRIES else 1

@@ -60,7 +60,8 @@ def _labels(rows: Any, y: Any, num_classes: int | None, sample_weight: Any, *, c
     elif y.ndim == 2:
         has_label = numpy.any(y != 0, axis=1)
     else:
-        has_label = y != -1
+        # Without a sign none is −1, which JAX would wrap around.
+        has_label = np.ones(n, bool) if jnp.issubdtype(y.dtype, jnp.unsignedinteger) else y != -1
         if num_classes is None and not is_traced(y):
             if not has_label.any():
                 raise ValueError("num_classes must be given where no row has a label; found None.")

@@ -667,6 +667,33 @@ def test_long_rows_keep_their_digits(columns):
     np.testing.assert_allclose(found - found[:, :1], exact, atol=2e-3, rtol=1e-5)
 
 
+def test_how_long_a_row_is_changes_nothing_that_is_seen_of_a_value(run_script):
+    """The products of a matrix with a long row are summed in float64, of values as they are in the working dtype."""
+    printed = run_script(
+        """
+import numpy as np, scipy.sparse, jaxgen as jg
+x, y = np.zeros((4, 5_000), np.float32), np.array([0, 0, 1, 1])
+x[0], x[1, :50], x[2, ::2], x[3, ::3] = 0.1, 0.1, 0.7, 0.7
+c = jg.fit(jg.BernoulliNB(binarize=0.1), x, y)  # in float32 no 0.1 is above it
+log_present, log_absent = (np.asarray(log, float) for log in (c.density.log_present, c.density.log_absent))
+present = x > np.float32(0.1)
+expected = present @ log_present.T + ~present @ log_absent.T
+rows = scipy.sparse.csr_array(x)
+print(np.abs(jg.log_likelihood(c, rows) / expected - 1).max() < 1e-5, jg.predict(c, rows))
+x = scipy.sparse.csr_array(np.where(np.arange(5_000) % 2, 0.0, 1 - 2.0**-53)[None].repeat(2, axis=0))
+print(np.isfinite(jg.log_likelihood(jg.fit(jg.BernoulliNB(), x, np.arange(2)), x)).all())
+x = np.ones((2, 5_000))
+c = jg.fit(jg.MultinomialNB(), x, np.arange(2))
+x[1] = np.eye(1, 5_000) * 1e39
+try:
+    print(jg.log_likelihood(c, scipy.sparse.csr_array(x)))
+except ValueError as error:
+    print("overflows" in str(error))
+"""
+    )
+    assert printed == ["True [0 0 1 1]", "True", "True"]
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ">f4", ">i4"])
 def test_entries_that_scipy_does_not_know_are_converted(dtype):
     x = scipy.sparse.csr_array(np.array([[3.0, 1, 0], [2, 0, 0], [0, 0, 4], [1, 0, 5]], np.float32))

@@ -439,3 +439,19 @@ def test_what_an_absent_row_holds_reaches_no_derivative():
     for spoil in (np.nan, 1e160, -np.inf):  # a square of 1e160 overflows
         spoilt = gradient(0.1, jnp.asarray(x).at[6].set(spoil), weight)
         chex.assert_trees_all_close(spoilt, (by_ridge, by_x, by_weight.at[6].set(0.0)), rtol=1e-9)
+
+
+def test_labels_without_a_sign_are_labels_under_a_trace_too():
+    x, labels = np.array([[1.0], [2], [9], [8], [7]]), np.array([0, 0, 1, 1, 255], np.uint8)
+
+    @jax.jit
+    def log_prior(y):
+        return jg.fit_em(jg.PoissonNB(), x, y, num_classes=256, key=jax.random.PRNGKey(0)).log_prior
+
+    np.testing.assert_allclose(np.exp(log_prior(labels))[[0, 1, 255]], [0.4, 0.4, 0.2], rtol=1e-9)
+
+    @jax.jit
+    def of_two(y):
+        return jg.fit_em(jg.PoissonNB(), x, y, num_classes=2, key=jax.random.PRNGKey(0)).log_prior
+
+    assert np.isnan(of_two(labels)).all()
