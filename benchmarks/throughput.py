@@ -121,11 +121,14 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
 
     Raises:
         DisagreementError: as `measure` does.
-        ValueError: if no case has such a name.
+        ValueError: if one of `rows` is in the name of no case.
     """
+    unknown = [row for row in rows if not any(row.lower() in case.name.lower() for case in CASES)]
+    if unknown:
+        raise ValueError(
+            f"no case has {' or '.join(unknown)} in its name; there are: {'; '.join(c.name for c in CASES)}"
+        )
     cases = [case for case in CASES if not rows or any(row.lower() in case.name.lower() for row in rows)]
-    if not cases:
-        raise ValueError(f"no case has {' or '.join(rows)} in its name; there are: {'; '.join(c.name for c in CASES)}")
     console = wide_console(176)
     results: list[Result] = []
     # What ran before in a process may stay with the next case, as threads and memory do: each case that is timed has

@@ -189,7 +189,7 @@ def test_a_disagreement_is_an_error_that_names_the_case():
 
 
 def test_a_case_that_does_not_exist(monkeypatch, tmp_path, capsys):
-    assert run(monkeypatch, "throughput", "--quick", "--out", tmp_path, "--rows", "nonsense") == 2
+    assert run(monkeypatch, "throughput", "--quick", "--out", tmp_path, "--rows", "LDA fit", "nonsense") == 2
     assert "no case has nonsense in its name" in capsys.readouterr().err
 
 
