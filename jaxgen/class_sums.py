@@ -80,7 +80,7 @@ class _Reader(NamedTuple):
         totals, finest, bad = [], 1.0, False
         for number, place in enumerate(places, 1):
             block = self.x.at(part.rows[place])
-            if block.dtype.kind == "f":
+            if block.dtype.kind == "f" or self.binary:  # a threshold is compared with what scores compare it with
                 block = block.astype(self.dtype)
             counted = self.encode(block)
             bad |= not self.domain.holds(block.values, block.least if counted is block else None)

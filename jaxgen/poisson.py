@@ -81,7 +81,7 @@ class PoissonNB(CountingEstimator[Poisson]):
 
     where N_kj counts the events of feature j in the N_k rows of class k: the posterior mean under Gamma(alpha,
     exposure), as if alpha events had been seen in `exposure` rows before (Gelman et al. 2013, section 2.6). A class
-    without data or prior has λ = 1. Counts may be fractions.
+    without rows has λ = 1 where `exposure` is 0. Counts may be fractions.
 
     Attributes:
         alpha: pseudo-events of each feature: one number, one for each (d,), or what broadcasts to (K, d). 0 is the

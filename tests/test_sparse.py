@@ -694,6 +694,17 @@ except ValueError as error:
     assert printed == ["True [0 0 1 1]", "True", "True"]
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_a_fit_and_its_scores_see_the_same_words_where_float32_rounds_to_the_threshold(dtype):
+    x, y = np.zeros((4, 2), dtype), np.array([0, 0, 1, 1])
+    x[:2, 0] = 2**24 + 1  # as a float32 no more than 2²⁴
+    estimator = jg.BernoulliNB(binarize=2.0**24)
+    with jax.enable_x64(False):
+        sparse_fit, dense_fit = (jg.fit(estimator, rows, y) for rows in (scipy.sparse.csr_array(x), x))
+    np.testing.assert_allclose(np.exp(sparse_fit.density.log_present), np.full((2, 2), 0.25), rtol=1e-6)
+    np.testing.assert_array_equal(sparse_fit.density.log_present, dense_fit.density.log_present)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, ">f4", ">i4"])
 def test_entries_that_scipy_does_not_know_are_converted(dtype):
     x = scipy.sparse.csr_array(np.array([[3.0, 1, 0], [2, 0, 0], [0, 0, 4], [1, 0, 5]], np.float32))
