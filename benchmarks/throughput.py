@@ -30,8 +30,8 @@ COLUMNS = {"ratio": 1.09, "asked": 1.18, "jaxgen": 1.3}  # beside the picture's 
 # For a case, one after the other. What is slow for as long as a process lives, such as where its memory lies, or while
 # others use the machine, is then seen for what it is.
 PROCESSES = 3
-# In each of them. A machine that others share may be half as fast for a second at a time, and of 15 ms nine calls in a
-# row were at 13 to 31.
+# In each of them: nine rounds in all, at least. A machine that others share may be half as fast for a second at a time,
+# and of 15 ms nine calls in a row were at 13 to 31.
 EFFORT = Effort(budget=4.0, least=3, most=12, rest=REST)
 # Where one side is on an accelerator, and the other on the cores beside it.
 ACCELERATED = Effort(budget=1.0, least=1, in_turn=False)
@@ -108,10 +108,10 @@ def measure(case: Case, sizes: Sizes, effort: Effort = EFFORT) -> Result:
     )
 
 
-def of_processes(results: Sequence[Result]) -> Result:
-    """That of one case in several processes: the one whose ratio is in the middle, with the times of all."""
-    ordered = sorted(results, key=lambda result: result.ratio)
-    return replace(ordered[(len(ordered) - 1) // 2], seconds=[times for result in results for times in result.seconds])
+def of_processes(runs: Sequence[Result]) -> Result:
+    """One case in several processes: the result whose ratio is in the middle, with the times of all."""
+    ordered = sorted(runs, key=lambda run: run.ratio)
+    return replace(ordered[(len(ordered) - 1) // 2], seconds=[times for run in runs for times in run.seconds])
 
 
 def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: int | None = None) -> None:
@@ -146,8 +146,8 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
         record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes), "results": []}
         for case in cases:
             progress.update(task, description=case.name)
-            several = [process.submit(measure, case, sizes, effort).result() for _ in range(processes)]
-            results.append(of_processes(several))
+            runs = [process.submit(measure, case, sizes, effort).result() for _ in range(processes)]
+            results.append(of_processes(runs))
             record["results"].append(asdict(results[-1]))
             save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)

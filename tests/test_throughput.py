@@ -175,7 +175,10 @@ def test_of_several_processes_the_middle_one_is_shown_with_the_range_of_all(monk
     assert "| ratio | between |" in text
     assert "| 25.0× | 20.0 – 30.0 |" in text
     assert f"a loop / jaxgen: 2.00× (1.00 – 4.00) in {CASES[0].name}." in text
+    lines = []
+    monkeypatch.setattr(throughput, "save_picture", lambda picture, _: lines.extend(picture.axes[0].lines))
     throughput.draw(record | {"results": [asdict(result)]}, tmp_path / "throughput.png")
+    assert [20.0, 30.0] in [pytest.approx(list(line.get_xdata())) for line in lines]
 
 
 def test_a_disagreement_is_an_error_that_names_the_case():
