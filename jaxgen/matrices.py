@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import lapack
-from jaxgen.numerics import matmul, shortcut
+from jaxgen.numerics import all_of_stack, matmul
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,22 +80,20 @@ def cholesky_or_nan(
     2·d·eps of itself, no more than the rounding of the factorisation may already have changed it by (Higham 2002,
     Accuracy and Stability of Numerical Algorithms, theorem 10.3).
     """
-    diagonal = diagonals(covariance)
-    floor = covariance.shape[-1] * jnp.finfo(covariance.dtype).eps * diagonal
+    known = lax.stop_gradient(covariance)  # the gradient of a factorisation that broke down is NaN
+    diagonal, rounding = diagonals(known), known.shape[-1] * jnp.finfo(known.dtype).eps
 
-    def is_regular(factor: Array) -> Array:
-        return jnp.all(diagonals(factor) ** 2 > floor, axis=-1)
+    def attempt(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        _, lift, _ = state
+        factor = lapack.cholesky(with_diagonal(known, diagonal * (1 + lift)))
+        regular = jnp.all(diagonals(factor) ** 2 > rounding * diagonal, axis=-1)
+        raised = jnp.where(regularised & ~regular[:, None], 2 * rounding, lift)
+        return ~all_of_stack(jnp.all(raised == lift)), raised, jnp.where(regular[:, None, None], factor, jnp.nan)
 
-    # Found out on a copy: the gradient of a factorisation that broke down is NaN, whatever it is multiplied by.
-    factor = lapack.cholesky(lax.stop_gradient(covariance))
-    regular = is_regular(factor)
-
-    def lifted() -> Array:
-        lift = jnp.where((regularised & ~regular)[:, None], 2 * floor, 0.0)
-        again = cholesky(with_diagonal(covariance, diagonal + lift))
-        return jnp.where(is_regular(again)[:, None, None], again, jnp.nan)
-
-    return shortcut(jnp.all(regular), lambda: _known_factor(covariance, factor), lifted)
+    # A loop, which most often ends after one attempt: where a second follows, it is not compiled once more.
+    start = jnp.ones_like(diagonal, bool, shape=()), jnp.zeros_like(diagonal[:, :1]), known
+    *_, factor = lax.while_loop(lambda state: state[0], attempt, start)
+    return _known_factor(covariance, factor)
 
 
 def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:
@@ -108,7 +106,8 @@ def with_diagonal(
     matrices: Float[Array, "*batch d d"], diagonal: Float[Array, "*batch d"]
 ) -> Float[Array, "*batch d d"]:
     """The same matrices with other diagonals."""
-    own = jnp.eye(matrices.shape[-1], dtype=bool).reshape(*[1] * (matrices.ndim - 2), *matrices.shape[-2:])
+    # A constant: what `jnp.eye` compares is one kernel more to compile.
+    own = np.eye(matrices.shape[-1], dtype=bool).reshape(*[1] * (matrices.ndim - 2), *matrices.shape[-2:])
     return jnp.where(own, diagonal[..., None, :], matrices)
 
 

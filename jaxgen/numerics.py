@@ -53,18 +53,19 @@ def shortcut(holds: Bool[Array, ""], short: Callable[..., Any], whole: Callable[
 
     Of a stack under `jax.vmap` all take the short way or none does: were each to have its own, both would be computed.
     """
-    return lax.cond(_all_of_stack(lax.stop_gradient(holds)), short, whole, *operands)
+    return lax.cond(all_of_stack(lax.stop_gradient(holds)), short, whole, *operands)
 
 
 @jax.custom_batching.custom_vmap
-def _all_of_stack(holds: Bool[Array, ""]) -> Bool[Array, ""]:
+def all_of_stack(holds: Bool[Array, ""]) -> Bool[Array, ""]:
+    """The same; under `jax.vmap` whether it holds for all of the stack, which is one answer for them."""
     return holds
 
 
-@_all_of_stack.def_vmap
-def _all_of_stack_vmap(axis_size: int, batched: list[bool], holds: Bool[Array, " stack"]) -> tuple[Array, bool]:
+@all_of_stack.def_vmap
+def _(axis_size: int, batched: list[bool], holds: Bool[Array, " stack"]) -> tuple[Array, bool]:
     del axis_size, batched
-    return _all_of_stack(jnp.all(holds, axis=0)), False
+    return all_of_stack(jnp.all(holds, axis=0)), False
 
 
 def safe_divide(numerator: Array, denominator: Array, otherwise: Array | float = 0.0) -> Array:

@@ -194,16 +194,19 @@ def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft)
     np.testing.assert_allclose(covariances(c), sigma, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("d", [70, pytest.param(200, marks=pytest.mark.thorough)])  # strips on a CPU: two, and four
+@pytest.mark.parametrize(
+    ("n", "d"),
+    [(1720, 70), pytest.param(220, 200, marks=pytest.mark.thorough)],  # strips on a CPU: two, and four
+)
 @pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
 @pytest.mark.parametrize("shared", [True, False])
-def test_wide_scatters_and_their_derivatives(d, labels, shared):
+def test_wide_scatters_and_their_derivatives(n, d, labels, shared):
     """d/dx_i of Σ_ij A_ij S_ij is r_ik (A + Aᵀ)(x_i − μ_k), since the rest of a class is about its mean."""
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(60, d)), np.arange(60) % 2
-    r, weight = np.eye(2)[y], rng.uniform(0.5, 2.0, size=60) if labels == "weighted" else np.ones(60)
+    x, y = rng.normal(size=(n, d)), np.arange(n) % 2
+    r, weight = np.eye(2)[y], rng.uniform(0.5, 2.0, size=n) if labels == "weighted" else np.ones(n)
     if labels == "soft":
-        y = r = rng.dirichlet(np.ones(2), size=60)
+        y = r = rng.dirichlet(np.ones(2), size=n)
     r = weight[:, None] * r
     towards = rng.normal(size=(1 if shared else 2, d, d))  # of no symmetry
     options = {"sample_weight": weight} if labels == "weighted" else {}

@@ -128,9 +128,19 @@ def test_singular_covariances_are_nan_one_by_one(dtype):
 def test_a_ridge_lost_in_rounding_is_raised_to_it():
     d = 50
     rank_one = jnp.asarray(np.ones((1, d, d)) + 1e-7 * np.eye(d), jnp.float32)
-    factor = np.asarray(cholesky_or_nan(rank_one, jnp.asarray(True)), np.float64)[0]
+    beside = jnp.asarray(np.cov(np.random.default_rng(0).normal(size=(d, 200))), jnp.float32)[None]
+    stack = jnp.concatenate([beside, rank_one, jnp.full((1, d, d), jnp.nan)])
+    factors = cholesky_or_nan(stack, jnp.asarray(True))
+    factor = np.asarray(factors[1], np.float64)
     change = np.abs(factor @ factor.T - np.asarray(rank_one[0], np.float64)).max()
-    assert change < 4 * d * np.finfo(np.float32).eps
+    assert 0 < change < 4 * d * np.finfo(np.float32).eps
+    # What needs no raise has none, whatever stands beside it, in a stack or under vmap.
+    np.testing.assert_array_equal(factors[0], cholesky_or_nan(beside, jnp.asarray(True))[0])
+    np.testing.assert_allclose(factors[0], np.linalg.cholesky(beside[0]), atol=1e-5)
+    assert np.isnan(factors[2]).all()
+    each = jax.vmap(lambda one: cholesky_or_nan(one[None], jnp.asarray(True))[0])(stack)
+    np.testing.assert_array_equal(each, factors)
+    assert np.isnan(cholesky_or_nan(rank_one, jnp.asarray(False))).all()
 
 
 def test_inverse_factor_whitens():
