@@ -44,7 +44,7 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
     if isinstance(x, PartialRows):
         class_weight, feature_weight = labels.class_sum(jnp.ones_like(x.values[:, 0])), labels.class_sum(x.mask)
         pilot, rest, scatter = _soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
-        mean = Total.of(pilot).merge(Total.of(rest))
+        mean = Total.of_sum(pilot, rest)
         return Moments(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
     if full and not shared and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
         return _moments_by_class(x, labels)
@@ -53,7 +53,7 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
         pilot, rest, scatter = _hard_moments(x, labels, class_weight, full=full, shared=shared)
     else:
         pilot, rest, scatter = _soft_moments(x, labels, class_weight, full=full, shared=shared)
-    return Moments(Total.of(class_weight), Total.of(pilot).merge(Total.of(rest)), scatter)
+    return Moments(Total.of(class_weight), Total.of_sum(pilot, rest), scatter)
 
 
 def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
@@ -135,7 +135,7 @@ def _moments_of_one_class(x: Array, labels: Labels, weight: Array, num_rows: int
     pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
     residual = x - pilot[None]
     rest = _mean(matmul(weight, residual), total)
-    mean = Total.of(pilot[None]).merge(Total.of(rest[None]))
+    mean = Total.of_sum(pilot[None], rest[None])
     residual -= jnp.where(total > 0, rest, 0.0)[None]
     return Moments(Total.of(total[None]), mean, _lower_scatter(residual, labels, weight, num_rows)[None])
 

@@ -84,7 +84,7 @@ def _in_parts(sum_of: Callable[[Callable[[Array], Array]], Array]) -> Total:
     def first(terms: Array) -> Array:
         return lax.stop_gradient(jnp.round(terms / grain) * grain)
 
-    parts = Total.of(sum_of(first)).merge(Total.of(sum_of(lambda terms: terms - first(terms))))
+    parts = Total.of_sum(sum_of(first), sum_of(lambda terms: terms - first(terms)))
     return jax.tree.map(lambda mine, other: jnp.where(fine, mine, other), Total.of(total), parts)
 
 

@@ -42,6 +42,13 @@ class Total:
         """The total that holds one value."""
         return cls(value, jnp.zeros_like(value))
 
+    @classmethod
+    def of_sum(cls, a: Float[Array, "..."], b: Float[Array, "..."]) -> Total:
+        """The sum of two values, exactly."""
+        high = a + b
+        virtual = high - a
+        return cls(high, (a - (high - virtual)) + (b - virtual))
+
     @property
     def value(self) -> Float[Array, "..."]:
         """The total rounded to one float."""
@@ -67,12 +74,10 @@ class Total:
 
     def merge(self, other: Total) -> Total:
         """The sum of two totals."""
-        high = self.high + other.high
-        virtual = high - self.high
-        error = (self.high - (high - virtual)) + (other.high - virtual)
-        low = error + (self.low + other.low)
-        rounded = high + low
-        return Total(rounded, low - (rounded - high))
+        total = Total.of_sum(self.high, other.high)
+        low = total.low + (self.low + other.low)
+        rounded = total.high + low
+        return Total(rounded, low - (rounded - total.high))
 
     def __neg__(self) -> Total:
         return Total(-self.high, -self.low)
@@ -88,7 +93,7 @@ class Total:
         product, (a, b) = self.high * factor, lax.stop_gradient((self.high, factor))
         (a, rest_a), (b, rest_b) = ((half(each), each - half(each)) for each in (a, b))
         error = ((a * b - lax.stop_gradient(product)) + a * rest_b + rest_a * b) + rest_a * rest_b
-        return Total.of(product).merge(Total.of(error + self.low * factor))
+        return Total.of_sum(product, error + self.low * factor)
 
     def subtract(self, part: Total) -> Total:
         """What remains when `part`, which was merged into this total, is taken away.
