@@ -59,7 +59,8 @@ def read(path: Path, target: str) -> Table:
     if twice:
         raise InputError(f"{path} has two columns named {twice[0]!r}; name each differently")
     if target not in frame:
-        raise InputError(f"{path} has no column {target!r}; it has {', '.join(map(repr, frame.columns[:20]))}")
+        names = ", ".join(map(repr, frame.columns[:20]))
+        raise InputError(f"{path} has no column {target!r} in its first line, of the names; it has {names}")
     classes = _numbers_of(_stripped(frame[target]), ".")
     features = frame.drop(columns=target).apply(_stripped)
     remarks = []

@@ -145,12 +145,13 @@ def sentences(record: dict[str, Any]) -> Iterator[str]:
         f"{compiling['pairs']:.1f} s ({seconds['others']:.1f} s more for the models beside them); logistic regression "
         f"with l2 = {record['l2']:g}"
     )
+    early = ": it stops early" * (looped["disagreement"] > 0)
     yield (
         f"A loop of scikit-learn and NumPy, timed on {looped['splits']} splits a point, would take "
         f"{looped['seconds']:,.0f} s: {looped['seconds'] / seconds['pairs']:.1f} times as long. Its predictions are "
         f"other ones on "
         f"{looped['disagreement']:.2%} of the rows, its mean error differs by {looped['excess']:+.4f}, at one point by "
-        f"{looped['largest']:+.3f}: it stops early. Its logistic regression, run to the optimum on {solved['splits']} "
+        f"{looped['largest']:+.3f}{early}. Its logistic regression, run to the optimum on {solved['splits']} "
         f"splits, predicts another class for {solved['disagreement']:.2%}, and its mean error differs by "
         f"{solved['largest']:+.3f} at the most."
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -20,9 +22,16 @@ matplotlib.rcParams["text.parse_math"] = False  # a name with two dollars in it 
 INK, MUTED, OURS, PEER, WARM = "#222222", "#8a8a8a", "#0b6e8f", "#c8641b", "#b3261e"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Go on in silence where a reader has seen enough, such as head: what is measured is still written to files."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def wide_console(width: int) -> Console:
     """A console at least this wide, also where the output is a file."""
-    console = Console()
+    console = _Console()
     console.width = max(console.width, width)
     return console
 

@@ -140,15 +140,16 @@ def _curves(record: dict[str, Any]) -> str:
         "samples like those of the table says so at 5 %; “cross at”: the m from which the generative model is behind; "
         "calibration error, with the most rows: how far the probability of the predicted class is from how often it is "
         f"right. {of_tables(record['tables'])} Logistic regression has l2 = {record['l2']:g}."
-        f"{of_penalty(record['tables'])} {fits:,} fits and "
+        f"{of_penalty(record['tables']) if record['l2'] != 1 else ''} {fits:,} fits and "
         f"tests of the pairs took {seconds:.0f} s, where compiling kept a core busy for {compiling:.0f} s."
     )
     by_loop, optimum = record["loop"], record["optimum"]
+    early = ", for it stops early" * (by_loop["disagreement"] > 0)
     caption += (
         f" A loop of scikit-learn and NumPy would take {by_loop['seconds']:,.0f} s, by its time for "
         f"{by_loop['splits']} splits a point: {by_loop['seconds'] / seconds:.1f} times as long. It predicts another "
         f"class for {by_loop['disagreement']:.1%} of the rows, and its mean error differs by {by_loop['largest']:+.3f} "
-        f"at one point, for it stops early: run to the optimum on {optimum['splits']} splits, its logistic regression "
+        f"at one point{early}: run to the optimum on {optimum['splits']} splits, its logistic regression "
         f"predicts another for {optimum['disagreement']:.2%} and differs by {optimum['largest']:+.3f} at the most."
     )
     return _table(header, rows) + "\n\n" + caption
@@ -196,13 +197,14 @@ def _between(values: list[float]) -> str:
 def _table(header: list[str], rows: list[list[str]], words: int = 1) -> str:
     """Markdown, whose first `words` columns are text and whose others are numbers."""
     rule = ["---" if i < words else "---:" for i in range(len(header))]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *rows])
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *escaped])
 
 
 RECORDS = {
     "throughput": ("Fits and scores beside scikit-learn", _throughput),
     "scaling": ("Exponents by which time grows", _scaling),
-    "large": ("A million words and more, in chunks", _large),
+    "large": ("More text than memory holds, in chunks", _large),
     "curves": ("Error by number of rows", _curves),
     "efficiency": ("Efficiency of logistic regression against LDA, by distance Δ and prior π", _efficiency),
     "warm-start": ("Steps and time of logistic regression, the generative fit included", _warm_start),

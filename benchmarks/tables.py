@@ -147,6 +147,9 @@ def prepare(name: str, frame: Any, target: Any, kind: Kind | None = None, remark
             remarks.append(
                 f"put numbers into quarters, beside categories: {_listed(frame.columns.difference(numbers))}."
             )
+    if len(gaps := frame.columns[frame.isna().any()]):
+        became = "filled gaps with the median" if kind == "continuous" else "took gaps for a category of their own"
+        remarks.append(f"{became}, in columns: {_listed(gaps)}.")
     if kind == "continuous":
         transform: Any = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
+import signal
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from textwrap import wrap
@@ -117,11 +119,12 @@ def of_processes(runs: Sequence[Result]) -> Result:
 def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: int | None = None) -> None:
     """Measure the cases whose names contain one of `rows` (all by default), print the table, write JSON and PNG.
 
+    Of a record in the folder the cases that are not measured again are kept, where `rows` chooses; else it is replaced.
     Each in so many processes, one after the other; None for three at full size on a CPU, and one elsewhere.
 
     Raises:
         DisagreementError: as `measure` does.
-        ValueError: if one of `rows` is in the name of no case.
+        ValueError: if one of `rows` is in the name of no case, or the folder has a record that they cannot join.
     """
     unknown = [row for row in rows if not any(row.lower() in case.name.lower() for case in CASES)]
     if unknown:
@@ -135,7 +138,14 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
     # its own. This one never starts JAX, which would take an accelerator's memory. Spawned, since JAX has threads.
     context = multiprocessing.get_context("spawn")
     with (
-        ProcessPoolExecutor(1, context, max_tasks_per_child=None if quick and not processes else 1) as process,
+        # Interrupted, it ends at once, without a word.
+        ProcessPoolExecutor(
+            1,
+            context,
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_DFL),
+            max_tasks_per_child=None if quick and not processes else 1,
+        ) as process,
         Progress(console=console, transient=True) as progress,
     ):
         task = progress.add_task("the machine's own rates", total=len(cases))
@@ -143,19 +153,22 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
         sizes = Sizes.quick() if quick else Sizes().filling(backend)
         effort = QUICK if quick else EFFORT if backend == "cpu" else ACCELERATED
         processes = processes or (PROCESSES if effort is EFFORT else 1)
-        record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes), "results": []}
+        record: dict[str, Any] = {"environment": about, "rates": rates, "sizes": asdict(sizes)}
+        kept = _others(out / "throughput.json", record, cases) if rows else {}
         for case in cases:
             progress.update(task, description=case.name)
             runs = [process.submit(measure, case, sizes, effort).result() for _ in range(processes)]
             results.append(of_processes(runs))
-            record["results"].append(asdict(results[-1]))
+            kept[case.name] = asdict(results[-1])
+            record["results"] = [kept[each.name] for each in CASES if each.name in kept]
             save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)
+    which = "in the middle" if processes % 2 else "the lower of the middle ones"
     console.print(_table(results, rates))
     console.print(
         f"{sizes.describe()}\n{logistic_jobs.NOTE}\n"
         f"Medians of {'alternating ' * effort.in_turn}warm calls in a process of its own for each job"
-        f"{f', of {processes} that whose ratio is in the middle' * (processes > 1)}; "
+        f"{f', of {processes} that whose ratio is {which}' * (processes > 1)}; "
         "ratio = scikit-learn / jaxgen; "
         "compile = first call − warm call.\n"
         "GB/s = the data read once / time, GFLOP/s = the plainest algorithm's operations / time: lower bounds on what "
@@ -166,6 +179,30 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
     )
     draw(record, out / "throughput.png")
     console.print(f"Written to {out}: throughput.json, throughput.png", highlight=False)
+
+
+def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[str, Any]:
+    """The results of a stored record, by name, without those of some cases."""
+    if not path.exists():
+        return {}
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        alike = all(_lasting(stored)[name] == each for name, each in _lasting(record).items())
+        others = {each["name"]: each for each in stored["results"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        alike, others = False, {}
+    if not alike:
+        raise ValueError(
+            f"{path} is no record of this machine, these versions and sizes, which the rows could join; give --out "
+            "another folder"
+        )
+    return {name: each for name, each in others.items() if name not in {case.name for case in cases}}
+
+
+def _lasting(record: dict[str, Any]) -> dict[str, Any]:
+    """What two runs that belong together have in common."""
+    about = {name: each for name, each in record["environment"].items() if name != "date"}
+    return {"environment": about, "sizes": record["sizes"]}
 
 
 def _machine(*, quick: bool) -> tuple[dict[str, str], str, dict[str, float]]:
@@ -256,7 +293,8 @@ def draw(record: dict[str, Any], path: Path) -> None:
     axes.set_yticks(list(places), [r["name"] for r in results])
     axes.set_ylim(0.3, len(results) + 0.7)
     powers = range(math.floor(math.log10(axes.get_xlim()[0])), math.ceil(math.log10(axes.get_xlim()[1])) + 1)
-    ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if axes.get_xlim()[0] <= m * 10.0**p <= axes.get_xlim()[1]]
+    within = (1, 2, 5) if len(powers) < 5 else (1,)  # of a decade
+    ticks = [m * 10.0**p for p in powers for m in within if axes.get_xlim()[0] <= m * 10.0**p <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [f"{tick:g}×" for tick in ticks])
     axes.minorticks_off()
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.8)
@@ -266,7 +304,6 @@ def draw(record: dict[str, Any], path: Path) -> None:
     about = record["environment"]
     height = picture.get_figheight()
     title = "How many times as fast as scikit-learn is jaxgen?"
-    title += " A quick run: small data, not what names say" * (sizes == Sizes.quick())
     picture.text(0.012, 1 - 0.32 / height, title, fontsize=13, color=INK)
     picture.text(
         0.012,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -114,7 +115,7 @@ def machine_rates(scale: float = 1.0) -> dict[str, float]:
 
 
 def environment() -> dict[str, str]:
-    """Device and versions, for the head of a table and for JSON."""
+    """Device, versions and the day, for the head of a table and for JSON."""
     device = jax.devices()[0]
     return {
         "device": f"{device.platform}: {device.device_kind}",
@@ -126,6 +127,7 @@ def environment() -> dict[str, str]:
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
+        "date": date.today().isoformat(),
     }
 
 

@@ -37,7 +37,7 @@ class Sizes:
 
     def describe(self) -> str:
         """What a reader of the table has to know."""
-        return (
+        return "A quick run: small data, not what names say. " * (self == Sizes.quick()) + (
             f"Text: {self.documents:,} documents × {self.words:,} words, or × {self.many_words:,} where V is named, "
             f"K = 20 unless named; dense: {self.rows:,} × {self.features}, K = 10, and half of each for "
             f"logistic regression and cross-validation; uint8: {self.images:,} × 784; "

@@ -1,6 +1,8 @@
 """The main job: what it prints and writes, and what it says of files that it cannot use."""
 
 import json
+import re
+import subprocess
 import sys
 from functools import partial
 
@@ -40,6 +42,36 @@ def test_messages(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "messages.tsv: 40 rows" in printed
     assert "multinomial NB" in printed
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (ModuleNotFoundError("No module named 'rich'", name="rich"), 2, "rich is not installed.*\\[bench\\]"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_what_ends_a_run_from_outside_is_one_line(monkeypatch, capsys, raised, code, message):
+    def interrupted(*_):
+        raise raised
+
+    monkeypatch.setattr(real_data, "run", interrupted)
+    assert run(monkeypatch, "--table", "iris") == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert re.search(message, said)
+
+
+def test_a_reader_that_has_seen_enough_does_not_end_a_run(tmp_path):
+    """What is measured after that is written to files all the same."""
+    code = (
+        "import sys\nfrom benchmarks.records import wide_console\nconsole = wide_console(80)\nsys.stdin.read()\n"
+        "for line in range(99):\n    console.print('line ' * 99)\nprint('written', file=sys.stderr)"
+    )
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe, text=True) as script:
+        script.stdout.close()
+        assert (script.communicate()[1], script.returncode) == ("written\n", 0)
 
 
 def test_options_of_the_main_job_are_not_those_of_a_command(monkeypatch, capsys):

@@ -21,10 +21,15 @@ def test_what_a_csv_may_hold(tmp_path):
     assert data.num_classes == 2  # names of classes, not gaps
     assert data.kind == "discrete"
     assert data.x.shape == (60, 4 + 1 + 1)  # quarters, a mark or none, nothing or something
+    assert data.remarks[-1] == "took gaps for a category of their own, in columns: mark."
     gaps = "\n".join(f"{label},{i if i % 3 else 'NA'},1" for i, label in enumerate(y))
     data = csv_files.read(saved(tmp_path, "class,size,same\n" + gaps + "\n,7,1"), "class")
     assert (data.kind, data.x.shape) == ("continuous", (60, 1))
-    assert data.remarks == ("left out 1 row without a target.", "left out columns of one value: same.")
+    assert data.remarks == (
+        "left out 1 row without a target.",
+        "left out columns of one value: same.",
+        "filled gaps with the median, in columns: size.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,8 @@ def test_numbers_however_they_are_written(tmp_path, separator, written, value, g
     data = csv_files.read(saved(tmp_path, "\n".join([separator.join("xy"), *rows])), "y")
     x = np.resize(value, 60).astype(float)
     x[7] = np.median(np.delete(x, 7))
-    assert (data.kind, data.num_classes, data.remarks) == ("continuous", 2, ())
+    assert (data.kind, data.num_classes) == ("continuous", 2)
+    assert data.remarks == ("filled gaps with the median, in columns: x.",)
     np.testing.assert_allclose(data.x[:, 0], (x - x.mean()) / x.std(), rtol=1e-4, atol=1e-5)
 
 

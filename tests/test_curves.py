@@ -298,12 +298,12 @@ def test_tables_of_one_name_are_told_apart(monkeypatch, tmp_path):
     [
         (["--out", "{csv}/x"], "cannot be written: "),
         (["--csv", "none.csv", "--target", "y"], "cannot read none.csv: No such file"),
-        (["--csv", "{csv}", "--target", "z"], "has no column 'z'; it has 'x', 'y', 'name'"),
+        (["--csv", "{csv}", "--target", "z"], "no column 'z' in its first line, of the names; it has 'x', 'y', 'name'"),
         (["--csv", "{csv}", "--target", "name"], "must have 2 to 50 classes; 'name' has 60 values"),
         (["--csv", "{csv}", "--target", "one"], "must have 2 to 50 classes; 'one' has 1 value\n"),
         (["--csv", "{csv}"], "one --target"),
         (["--csv", "{csv}", "--target", "y", "--l2", "0"], "--l2 must be positive"),
-        (["--splits", "1"], "--splits must be 2 or more"),
+        (["--splits", "4"], "--splits must be 5 or more"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, tmp_path, capsys, arguments, message):

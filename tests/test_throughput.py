@@ -153,7 +153,23 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
         assert r["target"] is None  # what is asked for is of full sizes
     assert (tmp_path / "throughput.png").read_bytes().startswith(b"\x89PNG")
     assert run(monkeypatch, "report", tmp_path) == 0
-    assert "| Gaussian NB fit, device arrays |" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "| Gaussian NB fit, device arrays |" in text
+    assert "A quick run: small data, not what names say." in text
+
+    # Other cases join those of a record that is like theirs, and of no other.
+    more = ("throughput", "--quick", "--out", tmp_path, "--rows", "LDA fit", rows[0])
+    assert run(monkeypatch, *more) == 0
+    joined = json.loads((tmp_path / "throughput.json").read_text())
+    names = ["multinomial posterior, CSR", "Gaussian NB fit, device arrays", "LDA fit"]
+    assert [r["name"] for r in joined["results"]] == names
+    assert joined["results"][0] == record["results"][0]
+    assert joined["results"][1]["seconds"] != record["results"][1]["seconds"]
+    for other in (joined | {"environment": joined["environment"] | {"jax": "0.0"}}, {"results": []}):
+        (tmp_path / "throughput.json").write_text(json.dumps(other))
+        assert run(monkeypatch, *more) == 2
+        assert "is no record of this machine" in capsys.readouterr().err
+        assert json.loads((tmp_path / "throughput.json").read_text()) == other
 
 
 def test_of_several_processes_the_middle_one_is_shown_with_the_range_of_all(monkeypatch, tmp_path):
@@ -208,7 +224,7 @@ def test_large_in_chunks(monkeypatch, tmp_path, capsys):
 def test_the_report_says_what_the_records_say(tmp_path):
     about = {"device": "cpu: cpu", "machine": "x86_64, 2 cores", "jax": "0.10.2", "scikit-learn": "1.9.1"}
     result = {
-        "name": "LDA fit",
+        "name": "LDA|fit",
         "ms": {"jaxgen": 2.0, "scikit-learn": 30.0},
         "ratio": 15.0,
         "target": 10.0,
@@ -223,7 +239,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
     scaling = {"lines": [line | {"library": "jaxgen", "seconds": [[1.0], [0.1, 0.2, 0.3]]}]}
     (tmp_path / "scaling.json").write_text(json.dumps(scaling))
     text = report.markdown(tmp_path)
-    assert "| LDA fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
+    assert r"| LDA\|fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
     assert "reads 20 GB/s" in text
     assert "100,000 documents × 50,000 words" in text
     assert "| rows | LDA fit | 1,000 – 10,000 | 0.98 | – | 200 | – |" in text
