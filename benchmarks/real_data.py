@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 import jaxgen as jg
 from benchmarks.cases import CASES, Case
 from benchmarks.data import TABLES, Split, load_messages, load_table
-from benchmarks.records import save_json
+from benchmarks.records import save_json, wide_console
 from benchmarks.timing import environment, milliseconds, race, seconds
 
 if TYPE_CHECKING:
@@ -118,12 +118,12 @@ def _failure(split: Split, case: Case, library: str, message: str) -> Result:
 
 def run(text: Path | None, json_path: Path | None, tables: list[str] | None = None) -> None:
     """Compare every case on every data set that suits it, print the tables, and write JSON where asked."""
-    console = Console()
-    console.width = max(console.width, 112)  # the tables' own width, also where the output is a file
+    console = wide_console(112)
     splits = [load_table(name) for name in tables or TABLES] if text is None else [load_messages(text)]
     jobs = [(case, split) for split in splits for case in CASES if case.suits(split, text=text is not None)]
     results: list[Result] = []
-    with Progress(console=console, transient=True) as progress:
+    # On small tables threads of BLAS wait for each other, and on a busy machine many times as long as they work.
+    with threadpool_limits(1, "blas"), Progress(console=console, transient=True) as progress:
         task = progress.add_task("fitting", total=len(jobs))
         for case, split in jobs:
             progress.update(task, description=f"{split.name}: {case.name}")
@@ -134,7 +134,7 @@ def run(text: Path | None, json_path: Path | None, tables: list[str] | None = No
     about = environment()
     console.print(
         "Held-out rows; log loss in nats; times in ms, medians of alternating calls; ratio = scikit-learn / jaxgen.\n"
-        "The first fit includes compilation; “fails” is a peer's own error on the same data.\n"
+        "The first fit includes compilation; “fails” is a peer's own error on the same data; BLAS has one thread.\n"
         + ", ".join(f"{key} {value}" for key, value in about.items()),
         highlight=False,
     )
