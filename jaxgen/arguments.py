@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.culprits import position
-from jaxgen.tracing import is_traced, primal
+from jaxgen.tracing import Tree, is_traced, primal
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -179,6 +179,12 @@ def check_hyperparameters(estimator: Any) -> None:
         if numbers is None or (numbers.ndim and not several):
             raise TypeError((_NO_TABLE if table else _NO_NUMBER).format(name, repr(value)))
         check_range(name, numbers, "", most=most)
+
+
+def as_floats(estimator: Tree) -> Tree:
+    """The same with numbers of Python and NumPy as Python's floats: one of another type would make another program."""
+    kinds = (int, float, np.number, np.bool_)
+    return jax.tree.map(lambda leaf: float(leaf) if isinstance(leaf, kinds) else leaf, estimator)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments
+from jaxgen import arguments, platform
 from jaxgen.programs import merge_program
 from jaxgen.statistics import S, check_single, describe
 from jaxgen.tracing import is_traced, primal
@@ -138,6 +138,7 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
                 f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
                 "structure to the estimators."
             )
+    platform.platform_of(a, b)  # which says what to do where they lie apart
     return a, b
 
 

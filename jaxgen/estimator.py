@@ -273,11 +273,12 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     def estimate_checked(self, statistics: S) -> tuple[Classifier[D], Any]:
         """The classifier of statistics that were checked, and whether any of its leaves is NaN or +∞."""
-        return estimate_program(self, statistics)
+        return estimate_program(arguments.as_floats(self), statistics)
 
     def check_statistics(self, statistics: Any) -> None:
         """Raise for hyperparameters that are out of range, and for statistics of another kind."""
         self.check()
+        platform.platform_of(self, statistics)  # which says what to do where they lie apart
         if not self.accepts(statistics):
             raise TypeError(
                 f"statistics must be those that an estimator of this structure makes, {self}; found "

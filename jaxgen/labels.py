@@ -107,7 +107,8 @@ class HardLabels:
         def place(row: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
             following, order = state
             label = index[row]
-            return following.at[label].add(1), order.at[following[label]].set(row.astype(jnp.int32))
+            # A number of Python where jit is turned off.
+            return following.at[label].add(1), order.at[following[label]].set(jnp.asarray(row, jnp.int32))
 
         return lax.fori_loop(0, n, place, (first, jnp.zeros_like(index)))[1], first[:-1]
 

@@ -173,7 +173,7 @@ def train(
         tuning = None  # blocks of rows would be gathered by every device
     method = _method_for(estimator, rows, labels.num_classes)
     how = {"may_escape": may_escape, "tuning": tuning, "method": method}
-    classifier, report, total = _train_program(estimator, rows, labels, start, **how)
+    classifier, report, total = _train_program(arguments.as_floats(estimator), rows, labels, start, **how)
     if not is_traced(report):
         if np.asarray(primal(total)) == 0:
             culprits.raise_for_no_weight()

@@ -204,7 +204,8 @@ def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classe
     if any(np.asarray(each).any() for each in bad):
         culprits.raise_for_rows(x, labels, estimator.domain)
     folds, stacked = len(deal.members), not rows.is_sparse
-    classifiers, forms, rests, bad = _rests_program(estimator, statistics, folds=folds, stacked=stacked)
+    program = partial(_rests_program, folds=folds, stacked=stacked)
+    classifiers, forms, rests, bad = program(arguments.as_floats(estimator), statistics)
     if not is_traced(bad) and np.asarray(bad).any():
         f = int(np.argmax(bad))
         with left_out(f"fold {f}"):

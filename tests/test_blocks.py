@@ -6,6 +6,7 @@ import time
 import weakref
 from dataclasses import dataclass
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -241,6 +242,14 @@ def test_jit_turned_off_leaves_nothing_for_another_mode():
     with jax.enable_x64(False), jax.disable_jit():
         jg.GaussianNB().statistics(x, y)
     assert jg.GaussianNB().statistics(x, y).scatter.dtype == np.float64
+
+
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.LDA(), jg.QDA()], ids=["GaussianNB", "LDA", "QDA"])
+def test_jit_turned_off_changes_no_fit(estimator):
+    x, y = np.random.default_rng(0).normal(size=(12, 2)), np.arange(12) % 3
+    with jax.disable_jit():
+        apart = jg.fit(estimator, x, y)
+    chex.assert_trees_all_close(apart, jg.fit(estimator, x, y), rtol=1e-12, atol=1e-12)
 
 
 def test_the_error_of_an_item_reaches_the_caller_and_ends_the_work(monkeypatch):

@@ -50,6 +50,8 @@ def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, arra
     COMPILATIONS.clear()
     other = jax.tree.map(lambda leaf: 2 * leaf + 0.5, estimator)  # other values, same structure
     use_everything(other, array(1 - x), array(y[::-1].copy()))
+    for kind in (int, np.int64, np.float32):  # of another type
+        use_everything(jax.tree.map(lambda _, kind=kind: kind(1), estimator), array(x), array(y))
     assert not COMPILATIONS
     use_everything(estimator, array(x[1:]), array(y[1:]))
     assert COMPILATIONS  # they are seen where there are any

@@ -173,10 +173,16 @@ c = jg.fit(jg.LDA(), x[:60], y)
 on_two = jax.device_put(c, NamedSharding(Mesh(jax.devices()[1:], ("rows",)), P()))
 for rows in (x[:60], x, jnp.asarray(x)):
     print([device.id for device in sorted(jg.predict(on_two, rows).devices(), key=lambda device: device.id)])
-try:
-    jg.predict(jax.device_put(c, jax.devices()[1]), jax.device_put(x[:60], jax.devices()[2]))
-except ValueError as error:
-    print(error)
+apart = [jg.LDA().statistics(jax.device_put(x[:60], device), y) for device in jax.devices()[1:]]
+for call in (
+    lambda: jg.predict(jax.device_put(c, jax.devices()[1]), jax.device_put(x[:60], jax.devices()[2])),
+    lambda: jg.merge(*apart),
+    lambda: jg.estimate(jg.LDA(ridge=jax.device_put(1e-3, jax.devices()[2])), apart[0]),
+):
+    try:
+        call()
+    except ValueError as error:
+        print(error)
 """
     message = "arguments must lie on the same devices; found some on cpu:1 and cpu:2. "
     same = "[1, 2]"
@@ -184,7 +190,7 @@ except ValueError as error:
         same,
         same,
         same,
-        message + "Move them together with jax.device_put.",
+        *[message + "Move them together with jax.device_put."] * 3,
     ]
 
 
