@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from benchmarks.uncertainty import half_width, p_value, standard_error
-from benchmarks.verdict import SIGNIFICANT, crossing, of_tables, winner
+from benchmarks.verdict import SIGNIFICANT, crosses_at, crossing, of_tables, winner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,7 +127,7 @@ def grid(records: list[dict[str, Any]]) -> Grid:
         for i in (0, -1):
             won = {"generative": "gen.", "discriminative": "disc.", None: "–"}[each["winner"][i]]
             cells += [f"{each['sizes'][i]:,}", f"{generative[i]:.3f}", f"{discriminative[i]:.3f}", won]
-        table.add_row(escape(each["name"]), *cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}")
+        table.add_row(escape(each["name"]), *cells, crosses_at(each))
     return table
 
 

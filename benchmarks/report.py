@@ -10,7 +10,7 @@ from benchmarks import logistic_jobs
 from benchmarks.data import InputError
 from benchmarks.peers import SKLEARN
 from benchmarks.timing import ratios
-from benchmarks.verdict import of_penalty, of_tables
+from benchmarks.verdict import crosses_at, of_penalty, of_tables
 from benchmarks.workloads import Sizes
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _curves(record: dict[str, Any]) -> str:
                 errors[best] = f"**{errors[best]}**"
             cells += [f"{each['sizes'][i]:,}", *errors]
         trust = [f"{model['reliability']['calibration_error']:.3f}" for model in each["models"][:2]]
-        rows.append([*cells, "–" if each["crossing"] is None else f"{each['crossing']:,.0f}", *trust])
+        rows.append([*cells, crosses_at(each), *trust])
     header = ["table", "m", "generative, %", "logistic, %", "m", "generative, %", "logistic, %", "cross at"]
     header += ["calibration error: generative", "logistic"]
     fits = sum(len(each["sizes"]) for each in record["tables"]) * record["splits"] * 2

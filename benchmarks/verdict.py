@@ -39,15 +39,26 @@ def crossing(sizes: list[int], differences: list[float]) -> float | None:
     return None
 
 
+def crosses_at(record: dict[str, Any]) -> str:
+    """Where the generative model falls behind for good, in a table; – where it does not."""
+    if record["crossing"] is not None:
+        return f"{record['crossing']:,.0f}"
+    sizes, (generative, discriminative) = record["sizes"], (model["error"] for model in record["models"][:2])
+    return f"< {sizes[0]:,}" if np.isfinite(_behind(sizes, generative, discriminative)) else "–"
+
+
 def of_tables(records: list[dict[str, Any]]) -> str:
     """How many tables show the two regimes, and what the others do, in sentences."""
     counts = Counter((each["winner"][0], each["winner"][-1]) for each in records)
     both = counts[next(iter(REGIMES))]
     crossed = sum(each["crossing"] is not None for each in records)
+    throughout = sum(crosses_at(each).startswith("<") for each in records)
+    throughout = f", and is behind at every size in {throughout}" if throughout else ""
     found = "; ".join(f"{REGIMES[pair]} {count}" for pair, count in counts.most_common())
     return (
         f"Of {len(records)} table{'s' * (len(records) > 1)}, {both or 'none'} show{'s' * (both < 2)} both regimes "
-        f"beyond doubt: {found}. By the mean curves the generative model falls behind for good in {crossed or 'none'}."
+        f"beyond doubt: {found}. By the mean curves the generative model falls behind for good in {crossed or 'none'}"
+        f"{throughout}."
     )
 
 

@@ -239,6 +239,9 @@ def test_the_verdict_counts_who_wins_at_each_end():
     assert verdict.of_penalty([{**one, "models": one["models"][:2]}]) == ""
     behind = table(None, None, generative, [0.3, 0.2, 0.1], [0.1, 0.1, 0.1])  # from the first size on
     assert verdict.of_penalty([behind]).endswith("at fewer rows in 1.")
+    always = table(None, "discriminative", generative, [0.1, 0.1, 0.1])
+    assert [verdict.crosses_at(each) for each in (one, always, none)] == ["500", "< 10", "–"]
+    assert verdict.of_tables([none, always]).endswith("for good in none, and is behind at every size in 1.")
 
 
 def test_a_csv_of_any_columns(monkeypatch, tmp_path, capsys):
