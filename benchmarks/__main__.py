@@ -12,6 +12,8 @@ def main() -> int:
 
         return command_line.main()
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("", "benchmarks", "jaxgen"):
+            raise  # no package is missing, but a module of our own
         return _say(f'error: {error.name} is not installed; python -m pip install -e ".[bench]" installs it', 2)
     except KeyboardInterrupt:
         return _say("interrupted", 130)

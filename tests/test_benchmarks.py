@@ -60,6 +60,9 @@ def test_what_ends_a_run_from_outside_is_one_line(monkeypatch, capsys, raised, c
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert re.search(message, said)
+    raised = ModuleNotFoundError("No module named 'jaxgen.gone'", name="jaxgen.gone")  # which no extra installs
+    with pytest.raises(ModuleNotFoundError):
+        run(monkeypatch, "--table", "iris")
 
 
 def test_a_reader_that_has_seen_enough_does_not_end_a_run(tmp_path):
