@@ -274,7 +274,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
     largest = max([*bars, *(r["target"] or 1 for r in results)])
     smallest = min([*bars, *(r["target"] or 1 for r in results)])
     axes.set_xscale("log")
-    axes.set_xlim(min(0.6, smallest / 1.3), largest * 1.3)
+    axes.set_xlim(min(0.6, smallest / 1.3), max(largest * 1.3, 2.2))  # two ticks, at least
     beside = axes.get_yaxis_transform()  # across in parts of the axes, up in cases
     for place, r in zip(places, results, strict=True):
         if len(r["seconds"]) > 1:
