@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16
-# Products of numbers in a scatter, fewer than those of a block among many. Of 1,797 × 64, strips would save less than
-# 0.1 ms, and take 45 ms more to compile.
+# A scatter of fewer products of two numbers is made at once: in 1,797 × 64, strips would save less than 0.1 ms and take
+# 45 ms more to compile. A block among many of a fit has more, unless it has fewer features than classes.
 _FEW_PRODUCTS = 2**23
 
 
