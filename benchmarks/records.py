@@ -26,7 +26,12 @@ class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Go on in silence where a reader has seen enough, such as head: what is measured is still written to files."""
         self.quiet = True
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        silence()
+
+
+def silence() -> None:
+    """Let go of a closed pipe, into which Python would write the rest of the output at its end, with an error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def wide_console(width: int) -> Console:

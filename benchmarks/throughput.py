@@ -187,7 +187,7 @@ def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[s
         return {}
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
-        alike = all(_lasting(stored)[name] == each for name, each in _lasting(record).items())
+        alike = _lasting(stored) == _lasting(record)
         others = {each["name"]: each for each in stored["results"]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         alike, others = False, {}

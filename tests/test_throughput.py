@@ -1,5 +1,6 @@
 """The experiments on speed: their data, their records and pictures, and what they refuse."""
 
+import io
 import json
 import os
 import sys
@@ -31,6 +32,14 @@ def test_a_reader_of_a_report_that_has_seen_enough_is_no_error(monkeypatch, tmp_
     with os.fdopen(writing, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         assert run(monkeypatch, "report", tmp_path) == 0
+
+
+def test_what_a_terminal_cannot_show_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(report, "markdown", lambda folder, only: "2×")
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert run(monkeypatch, "report", tmp_path) == 0
+    assert terminal.buffer.getvalue() == b"2?\n"
 
 
 @pytest.fixture(scope="module")
