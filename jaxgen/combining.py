@@ -138,7 +138,7 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
                 f"shapes {left.shape} and {right.shape}. Give num_classes=K to every statistics call, and the same "
                 "structure to the estimators."
             )
-    platform.platform_of(a, b)  # which says what to do where they lie apart
+    platform.check_places(a, b)
     return a, b
 
 

@@ -94,6 +94,7 @@ def train(
             estimator.check_given(given.density)
         if not is_traced(data):
             estimator.check_seen(seen(data), range(rows.shape[1]))
+    platform.check_places(estimator, run.key, data, given)
     program = partial(
         _program,
         how=how,

@@ -220,6 +220,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             if (found := (*given.class_shape, given.num_features)) != wanted:
                 raise ValueError(f"given must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
             self.check_given(given.density)
+        platform.check_places(rows, labels, given)
         return rows, labels
 
     def summarise_checked(
@@ -278,7 +279,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def check_statistics(self, statistics: Any) -> None:
         """Raise for hyperparameters that are out of range, and for statistics of another kind."""
         self.check()
-        platform.platform_of(self, statistics)  # which says what to do where they lie apart
+        platform.check_places(self, statistics)
         if not self.accepts(statistics):
             raise TypeError(
                 f"statistics must be those that an estimator of this structure makes, {self}; found "

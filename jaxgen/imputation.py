@@ -64,6 +64,7 @@ def impute(
     d = c.num_features
     missing = np.ones(d, bool) if is_traced(mask := rows.observed) else ~np.asarray(mask).reshape(-1, d).all(axis=0)
     optional(c.density, "check_fills_in")(missing, drawn=key is not None)
+    platform.check_places(c, key)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
 
 

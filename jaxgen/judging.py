@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, inputs
+from jaxgen import arguments, inputs, platform
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.numerics import working_dtype
 from jaxgen.tracing import is_traced, primal
@@ -134,6 +134,7 @@ def judge_scores(
 
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:
     """The measure of labels and values; an error, or NaN under a trace, where a row that is present is not usable."""
+    platform.check_places(labels, values)
     result, usable = _program(measure, judged, labels, values, *extra)
     if not is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))

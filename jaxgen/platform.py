@@ -161,22 +161,33 @@ def platform_of(*trees: Any) -> str | None:
     """The platform that a program on these arguments runs on; None under a trace, where it is not known yet.
 
     Raises:
-        ValueError: for arguments that were put on different devices.
+        ValueError: as `check_places`.
     """
-    leaves = jax.tree.leaves(trees)
-    if is_traced(leaves) or is_recorded():
+    if is_traced(trees) or is_recorded():
         return None
-    arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-    if len(places := {frozenset(array.devices()) for array in arrays if array.committed}) > 1:
-        found = " and ".join(sorted(", ".join(sorted(map(str, place))) for place in places))
-        raise ValueError(
-            f"arguments must lie on the same devices; found some on {found}. Move them together with jax.device_put."
-        )
-    devices = {device for array in arrays for device in array.devices()}
+    check_places(*trees)
+    devices = {device for array in _arrays(trees) for device in array.devices()}
     if devices:
         return min(device.platform for device in devices)
     default: Any = getattr(jax.config, "jax_default_device", None)
     return getattr(default, "platform", default) or jax.default_backend()
+
+
+def check_places(*trees: Any) -> None:
+    """Raise a ValueError for arguments that were put on different devices; where one is a trace cannot be seen."""
+    if is_recorded():
+        return
+    places = {frozenset(array.devices()) for array in _arrays(trees) if array.committed}
+    if len(places) > 1:
+        found = " and ".join(sorted(", ".join(sorted(map(str, place))) for place in places))
+        raise ValueError(
+            f"arguments must lie on the same devices; found some on {found}. Move them together with jax.device_put."
+        )
+
+
+def _arrays(trees: Any) -> list[jax.Array]:
+    """Those of JAX whose values are known."""
+    return [leaf for leaf in jax.tree.leaves(trees) if isinstance(leaf, jax.Array) and not is_traced(leaf)]
 
 
 def tuning_of(*trees: Any) -> Tuning | None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, culprits, domains, inputs, lapack
+from jaxgen import arguments, culprits, domains, inputs, lapack, platform
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.matrices import diagonals
 from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
@@ -149,7 +149,9 @@ def check_data(x: Any, target: Any, sample_weight: Any) -> Data:
             f"target must have one entry for each of the {n} rows of x: shape ({n},), or ({n}, m) for m targets; found "
             f"{target.shape}."
         )
-    return Data(x, target, None if sample_weight is None else inputs.check_weight(n, sample_weight))
+    data = Data(x, target, None if sample_weight is None else inputs.check_weight(n, sample_weight))
+    platform.check_places(data)
+    return data
 
 
 def check_outcome(data: Data, outcome: Outcome, *, remedy: str) -> None:

@@ -91,6 +91,7 @@ def bootstrap(
     rows = rows.whole() if isinstance(rows, CompressedRows) else rows
     rows, mask = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
     data = (rows, labels.index if isinstance(labels, HardLabels) else labels.responsibilities, labels.weight, mask)
+    platform.check_places(estimator, key, data)
     # Few rows are fitted many times at once, as many as divide the replicates.
     elements = (platform.tuning_of(*data) or platform.CPU).fold_elements
     most = 1 if isinstance(rows, SparseRows) else max(elements // (rows.shape[0] * rows.shape[1]), 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import arguments, host_arrays
+from jaxgen import arguments, host_arrays, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
@@ -74,6 +74,7 @@ def sample(
         most = 2 ** (jnp.finfo(working_dtype(jax.tree.leaves(c.density)[0].dtype)).nmant + 1)
         arguments.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
     arguments.check_key(key)
+    platform.check_places(key, c, y, total_count)
     return _sample_program(key, c, int(n), y, total_count)
 
 

@@ -173,24 +173,33 @@ c = jg.fit(jg.LDA(), x[:60], y)
 on_two = jax.device_put(c, NamedSharding(Mesh(jax.devices()[1:], ("rows",)), P()))
 for rows in (x[:60], x, jnp.asarray(x)):
     print([device.id for device in sorted(jg.predict(on_two, rows).devices(), key=lambda device: device.id)])
-apart = [jg.LDA().statistics(jax.device_put(x[:60], device), y) for device in jax.devices()[1:]]
+few, here, there = x[:60], *(lambda tree, device=device: jax.device_put(tree, device) for device in jax.devices()[1:])
+apart = [jg.LDA().statistics(put(few), y) for put in (here, there)]
+key, seen, naive = there(jax.random.key(0)), here(few > 0), jg.fit(jg.GaussianNB(), few, y)
 for call in (
-    lambda: jg.predict(jax.device_put(c, jax.devices()[1]), jax.device_put(x[:60], jax.devices()[2])),
+    lambda: jg.predict(here(c), there(few)),
     lambda: jg.merge(*apart),
-    lambda: jg.estimate(jg.LDA(ridge=jax.device_put(1e-3, jax.devices()[2])), apart[0]),
+    lambda: jg.estimate(jg.LDA(ridge=there(1e-3)), apart[0]),
+    lambda: jg.sample(key, here(c), 3),
+    lambda: jg.bootstrap(key, jg.LDA(), here(few), y, num_replicates=2),
+    lambda: jg.fit_em(jg.LDA(), here(few), np.full(60, -1), num_classes=2, key=key),
+    lambda: jg.fit_em(jg.LDA(), here(few), np.full(60, -1), start=there(c)),
+    lambda: jg.LDA().statistics(here(few), y, observed=seen, given=there(c)),
+    lambda: jg.impute(here(naive), few, seen, key=key),
+    lambda: jg.metrics.log_loss(there(y), here(jg.log_posterior(c, few))),
+    lambda: jg.linear_regression.ridge(here(few), there(few[:, 0]), l2=1.0),
 ):
     try:
         call()
     except ValueError as error:
         print(error)
 """
-    message = "arguments must lie on the same devices; found some on cpu:1 and cpu:2. "
-    same = "[1, 2]"
+    same, apart = "[1, 2]", "arguments must lie on the same devices; found some on cpu:1 and cpu:2. "
     assert run_script(code, optimised=False, cpus=3) == [
         same,
         same,
         same,
-        *[message + "Move them together with jax.device_put."] * 3,
+        *[apart + "Move them together with jax.device_put."] * 11,
     ]
 
 
