@@ -25,7 +25,9 @@ def run(monkeypatch, *arguments):
 
 def test_a_table_beside_scikit_learn(monkeypatch, tmp_path, capsys):
     assert run(monkeypatch, "--table", "iris", "--json", tmp_path / "out.json") == 0
-    assert "iris: 150 rows × 4 features, 3 classes" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "iris: 150 rows × 4 features, 3 classes" in printed
+    assert real_data._SMOOTHING in printed
     record = json.loads((tmp_path / "out.json").read_text())
     assert record["environment"]["jax"]
     by_name = {(r["estimator"], r["library"]): r for r in record["results"]}
@@ -42,6 +44,7 @@ def test_messages(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "messages.tsv: 40 rows" in printed
     assert "multinomial NB" in printed
+    assert "Gaussian NB" not in printed
 
 
 @pytest.mark.parametrize(
