@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains
+from jaxgen import arguments, domains
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import matmul, safe_divide, safe_log
@@ -80,7 +80,7 @@ class ComplementNB(CountingEstimator[Any]):
     def estimate(self, statistics: Counts) -> LinearClassifier:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The classifier of these statistics; see `jaxgen.estimate`."""
         self.check_statistics(statistics)
-        classifier = _weights_program(self, statistics)
+        classifier = _weights_program(arguments.as_floats(self), statistics)
         if not is_traced(classifier) and not np.isfinite(classifier.weights).all():
             raise_for_nan(statistics)
             raise ValueError(

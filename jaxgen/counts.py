@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import class_tables, compiled_sums
+from jaxgen import arguments, class_tables, compiled_sums
 from jaxgen.class_sums import class_sums
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.missing import PartialRows
@@ -163,7 +163,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
     def estimate_checked(self, statistics: Counts) -> tuple[Classifier[D], Any]:
         """The classifier, and whether any of its leaves is NaN or +∞: a few classes at a time where they are large."""
         if class_tables.is_large(self, statistics):
-            return class_tables.estimate(self, statistics)
+            return class_tables.estimate(arguments.as_floats(self), statistics)
         return super().estimate_checked(statistics)
 
     def pseudo_count(self, name: str, like: Float[Array, "classes d"]) -> Float[Array, "classes_or_1 d_or_1"]:

@@ -102,7 +102,8 @@ def train(
         max_steps=arguments.check_integer("max_steps", run.max_steps),
         tuning=platform.tuning_of(data),
     )
-    classifier, report = program(estimator, run.key, data, given, arguments.check_number("tolerance", run.tolerance))
+    tolerance = arguments.check_number("tolerance", run.tolerance)
+    classifier, report = program(arguments.as_floats(estimator), run.key, data, given, tolerance)
     if not is_traced(report, classifier) and _broke_down(report, classifier):
         # A bad value is named by whoever takes the rows, and what makes all of them together singular by their fit.
         whole = estimator.naive() if data.observed is not None and estimator.fills_in else estimator

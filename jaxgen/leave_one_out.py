@@ -46,7 +46,7 @@ def leave_one_out(
     size = sum(leaf.size for leaf in jax.tree.leaves(whole))
     elements = (platform.tuning_of(rows, whole) or platform.CPU).fold_elements
     levels = _levels(n, max(2, elements // size))
-    posterior = _program(estimator, rows, num_classes=num_classes, levels=levels)
+    posterior = _program(arguments.as_floats(estimator), rows, num_classes=num_classes, levels=levels)
     present = np.ones(n, bool) if rows.sample_weight is None else np.asarray(rows.sample_weight) > 0
     if not is_traced(posterior):
         failed = np.isnan(posterior).any(axis=1) & present

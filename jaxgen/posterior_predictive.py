@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxgen import arguments
 from jaxgen.classifier import with_prior
 from jaxgen.conjugate import proper
 from jaxgen.statistics import raise_for_nan
@@ -101,7 +102,7 @@ def predictive(estimator: Any, statistics: Statistics) -> Classifier[Any]:
 def _checked(estimator: Any, statistics: Statistics) -> Any:
     estimator = proper(estimator)
     estimator.check_statistics(statistics)
-    return estimator
+    return arguments.as_floats(estimator)
 
 
 def _raise(estimator: Any, statistics: Statistics, what: str) -> None:

@@ -97,7 +97,7 @@ def bootstrap(
     most = 1 if isinstance(rows, SparseRows) else max(elements // (rows.shape[0] * rows.shape[1]), 1)
     together = max(size for size in range(1, min(most, num_replicates) + 1) if num_replicates % size == 0)
     program = partial(_bootstrap_program, num_classes=labels.num_classes, together=together)
-    classifiers = program(jax.random.split(key, int(num_replicates)), estimator, *data)
+    classifiers = program(jax.random.split(key, num_replicates), arguments.as_floats(estimator), *data)
     if not is_traced(classifiers):
         bad = [~(np.asarray(leaf) < np.inf).reshape(num_replicates, -1) for leaf in jax.tree.leaves(classifiers)]
         failed = np.concatenate(bad, axis=1).any(axis=1)

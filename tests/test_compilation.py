@@ -57,6 +57,26 @@ def test_a_second_eager_call_of_the_same_shapes_compiles_nothing(estimator, arra
     assert COMPILATIONS  # they are seen where there are any
 
 
+def test_a_number_of_another_type_makes_no_other_program():
+    """Of those that take an estimator and no test above runs."""
+    x, y = np.arange(24.0, dtype=np.float32).reshape(12, 2) % 3, np.arange(12) % 2
+    statistics, key = jg.MultinomialNB().statistics(x, y), jax.random.key(0)
+
+    def use(number):
+        estimator = jg.MultinomialNB(alpha=number, prior_alpha=number)
+        jax.block_until_ready((jg.predictive(estimator, statistics), jg.log_marginal_likelihood(estimator, statistics)))
+        jg.cross_validate(estimator, x, y, folds="leave-one-out")
+        jg.bootstrap(key, estimator, x, y, num_replicates=2)
+        jg.train_em(estimator, x, np.where(y, y, -1), num_classes=2, key=key, max_steps=2)
+        jg.estimate(jg.ComplementNB(alpha=number), statistics)
+
+    use(2.0)
+    COMPILATIONS.clear()
+    for kind in (int, np.int64, np.float32):
+        use(kind(1))
+    assert not COMPILATIONS
+
+
 @each_case
 def test_jit_traces_once(case):
     x, y = case.data()
