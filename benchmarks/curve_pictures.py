@@ -33,7 +33,7 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
     errors.set_ylabel("error on held-out rows", fontsize=9.5)
     errors.set_title("Error against training size", loc="left", fontsize=11)
     handles, labels = errors.get_legend_handles_labels()
-    picture.legend(handles, labels, fontsize=9, frameon=False, loc="lower left", bbox_to_anchor=(0.06, 0.005), ncols=4)
+    picture.legend(handles, labels, fontsize=9, frameon=False, loc="lower left", bbox_to_anchor=(0.01, 0.03), ncols=4)
 
     trust.plot([0, 1], [0, 1], color=MUTED, linewidth=1)
     for model, style in zip(record["models"][:2], STYLES, strict=False):
@@ -60,9 +60,15 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
     trust.set_xlabel("probability given to the predicted class", fontsize=9.5)
     trust.set_ylabel("share of right predictions", fontsize=9.5)
     trust.set_title(f"Can they be believed? (m = {record['sizes'][-1]:,})", loc="left", fontsize=11)
-    trust.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(-0.03, -0.14))  # below the panel
-    words = "below the line: over-confident;\nareas: shares of the rows"
-    trust.text(0.02, 0.98, words, transform=trust.transAxes, va="top", fontsize=8.5)
+    trust.legend(
+        title="below the grey line: over-confident; area: share of rows",
+        title_fontsize=8.5,
+        fontsize=8.5,
+        frameon=False,
+        alignment="left",
+        loc="upper left",
+        bbox_to_anchor=(-0.03, -0.14),  # below the panel, where no bin can lie
+    )
     plain(trust)
     picture.text(0.012, 0.935, record["describe"], fontsize=13, color=INK)
     picture.text(
