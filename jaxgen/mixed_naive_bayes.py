@@ -67,6 +67,8 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
             raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
         if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
             raise TypeError(f"MixedNB takes {shape}; found {', '.join(arguments.brief(e) for e, _ in parts)}.")
+        for estimator, _ in parts:
+            estimator.check_density()
         columns = [group for _, group in parts]
         named = sorted(j for group in columns for j in group)
         if not parts or named != list(range(len(named))) or not all(columns):

@@ -135,6 +135,7 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
         (lambda: jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (1,)))), ValueError, "each in one group"),
         (lambda: jg.MixedNB(((jg.LDA(), (0, 2)),)), ValueError, "each in one group"),
         (lambda: jg.MixedNB(()), ValueError, "each in one group"),
+        (lambda: jg.MixedNB(((jg.ComplementNB(), (0,)),)), TypeError, "ComplementNB has scores and no density"),
         (lambda: jg.MixedNB(((jg.LDA(), ()), (jg.PoissonNB(), (0,)))), ValueError, "no group empty"),
         (lambda: jg.MixedNB((jg.LDA(), (0,))), TypeError, "pairs of a generative estimator"),
         (lambda: jg.MixedNB(((jg.LogisticRegression(), (0,)),)), TypeError, "found LogisticRegression"),
