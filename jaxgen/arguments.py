@@ -90,7 +90,7 @@ def check_number(name: str, value: Any) -> Any:
         raise TypeError(_NO_NUMBER.format(name, found))
     number = numbers.astype(np.float64)
     check_range(name, number, "")
-    return value if is_traced(value) else np.float64(number)
+    return value if is_traced(value) else float(number)
 
 
 def brief(value: Any) -> str:
@@ -125,9 +125,14 @@ def check_arrays(name: str, tree: Any) -> None:
         if not _is_array(leaf):
             found = f"one of dtype {leaf.dtype}" if hasattr(leaf, "dtype") else type(leaf).__name__
             raise TypeError(
-                f"{name} must hold arrays of numbers; found {found} as {name}{jax.tree_util.keystr(path)}. Make one "
+                f"{name} must hold arrays of numbers; found {found} as {name}{place_of(path)}. Make one "
                 "with jnp.array(…)."
             )
+
+
+def place_of(path: Any) -> str:
+    """The place of a leaf, as a caller knows it: not what a verb has put around its density."""
+    return jax.tree_util.keystr(path).replace(".density.density", ".density")
 
 
 def _is_array(leaf: Any) -> bool:

@@ -62,6 +62,8 @@ class Bernoulli(AffineDensity):
     log_absent: Float[Array, "classes d"]
     binarize: float | None = dataclasses.field(default=None, metadata=STATIC)
 
+    log_probabilities = ("log_present", "log_absent")
+
     def check_structure(self) -> None:
         """Raise for a threshold that is no number."""
         _check_threshold("Bernoulli", self.binarize)

@@ -56,6 +56,8 @@ class Categorical:
     log_probability: Float[Array, "classes categories"]
     num_categories: tuple[int, ...] = dataclasses.field(metadata=STATIC)
 
+    log_probabilities = ("log_probability",)
+
     @property
     def domain(self) -> Domain:
         """The categories of each feature."""

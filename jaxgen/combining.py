@@ -109,7 +109,7 @@ def scale(statistics: S, factor: Array | float) -> S:
         >>> both.class_weight.value.tolist(), both.mean.value.tolist()  # (0.25 · 2 · 1 + 2 · 6) / 2.5
         ([2.5], [[5.0]])
     """
-    if not hasattr(statistics, "merge"):
+    if not hasattr(statistics, "class_weight"):
         raise TypeError(
             f"scale takes statistics, such as estimator.statistics(x, y) returns; found {type(statistics).__name__}."
         )
@@ -122,7 +122,7 @@ def _alike(verb: str, a: Any, b: Any) -> tuple[Any, Any]:
     given = a, b
     if type(a) is type(b) and hasattr(a, "by_feature") and jax.tree.structure(a) != jax.tree.structure(b):
         a, b = a.by_feature(), b.by_feature()  # one was made with observed, the other without
-    if not (hasattr(a, "merge") and jax.tree.structure(a) == jax.tree.structure(b)):
+    if not (hasattr(a, "class_weight") and jax.tree.structure(a) == jax.tree.structure(b)):
         found = " and ".join(map(describe, given))
         raise TypeError(f"{verb} takes two statistics of one kind, from estimators of one structure; found {found}.")
     for each in (a, b):

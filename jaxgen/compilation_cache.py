@@ -33,12 +33,14 @@ def enable_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Pa
         >>> jg.enable_compilation_cache(tempfile.mkdtemp()).is_dir()  # doctest: +SKIP
         True
     """
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     if not isinstance(folder, (str, os.PathLike, type(None))):
         raise TypeError(f"folder must be a path, such as '~/.cache/jaxgen'; found {folder!r}.")
     if "://" in str(folder):
         raise ValueError(f"folder must be on a file system; found {folder!r}. For it set JAX_COMPILATION_CACHE_DIR.")
-    path = caches / "jaxgen" if folder is None else Path(folder).expanduser()
+    if folder is None:
+        path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxgen"
+    else:
+        path = Path(folder).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=path).close()
     reset_cache()  # JAX would go on with the folder that it has opened

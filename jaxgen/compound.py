@@ -54,6 +54,11 @@ class DirichletMultinomial(NamedTuple):
         """d."""
         return self.concentration.shape[-1]
 
+    @property
+    def shapes(self) -> Shapes:
+        """(K, d)."""
+        return {"concentration": [table_shape(self.concentration)]}
+
     def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats, with its coefficient: it sums to one over the x of a given total."""
         x = summed(x)

@@ -98,7 +98,10 @@ class CompressedRows:
         return np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(self.starts))
 
     def products(self, projection: Projection, domain: Domain, *, entries: int) -> tuple[np.ndarray, bool]:
-        """The products of all rows with a table, (n, m), by such pieces; and whether a value is outside the domain."""
+        """The products of all rows with a table, (n, m); and whether a value is outside the domain.
+
+        About so many `entries` are taken at a time.
+        """
         starts, table = self.starts, np.asarray(projection.table)
         height, width = table.shape
         form = table.dtype

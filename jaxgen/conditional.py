@@ -74,7 +74,8 @@ def expected(
         filled = jnp.where(jnp.asarray(x.observed)[:, None], x.values[:, None], mean[None] + residual)
         weight = r if len(whitening) == k else jnp.sum(r, axis=1, keepdims=True)
         spread = einsum("nk,nkij->kij", weight, covariance(x, inverse))
-        labels = HardLabels(jnp.tile(jnp.arange(k, dtype=jnp.int32), len(r)), r.reshape(-1), k, tuning=labels.tuning)
+        own = jnp.tile(jnp.arange(k, dtype=jnp.int32), len(r))
+        labels = HardLabels(own, r.reshape(-1), k, tuning=labels.tuning, dtype=r.dtype)
         return filled.reshape(-1, filled.shape[-1]), labels, spread
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:

@@ -82,7 +82,7 @@ class NormalInverseWishart:
             arguments.check_range(name, array, "", least=-math.inf)
             if name.endswith("scale") and array.ndim == 2:
                 symmetric = array.shape[0] == array.shape[1] and np.allclose(array, array.T)
-                if not symmetric or np.linalg.eigvalsh(array)[0] <= 0:
+                if not symmetric or np.linalg.eigvalsh(array.astype(float))[0] <= 0:
                     raise ValueError(f"{name} must be symmetric and positive definite, as a matrix; found {array}.")
             elif not name.endswith(".mean") and not (array > 0).all():
                 raise ValueError(f"{name} must be positive; found {array}.")

@@ -58,7 +58,9 @@ def _entries(x: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(x, SparseRows):
         x = x.inside()
         return np.asarray(x.values), np.asarray(x.rows)[:, None], np.asarray(x.columns)
-    x = np.atleast_2d(np.asarray(x.values if isinstance(x, PartialRows) else x))
+    if isinstance(x, PartialRows):  # what was not observed may be anything
+        x = np.where(x.observed, x.values, np.zeros((), x.dtype))
+    x = np.atleast_2d(np.asarray(x))
     row, column = np.ogrid[: x.shape[0], : x.shape[1]]
     return x, row, column
 

@@ -68,6 +68,7 @@ class Optional:
     scores_by_class = None  # of x, as `scores`, with the axis of the classes first, (K, n): of some forms, few rows
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal
+    log_probabilities: ClassVar[tuple[str, ...]] = ()  # arrays that hold the logs of probabilities
 
     def check_structure(self) -> None:
         """Raise for what is no array and does not fit: columns, numbers of categories, thresholds."""
@@ -75,7 +76,7 @@ class Optional:
     def prepared(self, *, likelihood: bool) -> Any:
         """The same density with what all rows need computed once, for log likelihoods, or for scores alone.
 
-        `domain`, `log_likelihood`, `scores` and `quick_form` alone are read of it.
+        What scores is read of it, and how; `linear`, `sample` and what fills in are not.
         """
         del likelihood
         return self
@@ -135,6 +136,11 @@ def optional(owner: Any, name: str) -> Any:
         return getattr(owner, name)
     found = getattr(Optional, name)
     return partial(found, owner) if callable(found) else found
+
+
+def is_density(what: Any) -> bool:
+    """Whether it is the density of some features, of each class."""
+    return hasattr(type(what), "num_features") and hasattr(type(what), "log_likelihood")
 
 
 def table_shape(array: Any) -> tuple[int | str, ...]:

@@ -201,7 +201,8 @@ def _program(
 
     def begin(key: Any) -> Any:
         if start is not None:
-            return em.expect(estimator, start, data)[0]
+            known = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(data.labelled.dtype), start)
+            return em.expect(estimator, known, data)[0]
         responsibilities = data.labelled if how == "labels" else _STARTS[how](key, data)
         if data.observed is None or not estimator.fills_in:
             return em.statistics_of(estimator, data, responsibilities, None)

@@ -130,7 +130,7 @@ def check_estimator(estimator: Any) -> None:
 
 def _is_discriminative(estimator: Any) -> bool:
     """Whether it has a fit with the arguments of `DiscriminativeEstimator`."""
-    return hasattr(estimator, "fit") and "num_classes" in signature(estimator.fit).parameters
+    return hasattr(estimator, "fit") and {"num_classes", "sample_weight"} <= signature(estimator.fit).parameters.keys()
 
 
 def estimate(estimator: GenerativeEstimator[S, D], statistics: S) -> Classifier[D]:

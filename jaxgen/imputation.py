@@ -65,6 +65,8 @@ def impute(
     missing = np.ones(d, bool) if is_traced(mask := rows.observed) else ~np.asarray(mask).reshape(-1, d).all(axis=0)
     optional(c.density, "check_fills_in")(missing, drawn=key is not None)
     platform.check_places(c, key)
+    if not joint.size:
+        return jnp.zeros(rows.shape, joint.dtype)
     return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
 
 

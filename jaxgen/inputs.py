@@ -65,7 +65,7 @@ def check_rows(x: Any, *, sparse: bool = False, observed: Any = None) -> Any:
 
 def check_points(x: Any, num_features: int, *, sparse: bool = False, observed: Any = None) -> Any:
     """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
-    x = as_rows(x, sparse=sparse)
+    x = as_rows(x, sparse=sparse or observed is not None)  # what is not dense beside observed is told so
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
         raise ValueError(
             f"x must have shape ({num_features},) or (n, {num_features}), the features that were fitted to; found "
@@ -140,13 +140,14 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: s
             )
         num_classes = infer_classes("y", y)
     num_classes = check_integer("num_classes", num_classes, most=2**31 - 3)  # tables have two rows more
-    if not is_traced(y, weight):
+    known_weight = primal(weight)
+    if not is_traced(y, known_weight):
         least, most = _extremes(y)
         if least < 0 or most >= num_classes:
             labels = np.asarray(y)
             outside = (labels < 0) | (labels >= num_classes)
             # A row of weight 0 is absent, whatever its label: this is how padding works.
-            outside &= True if weight is None else np.asarray(weight) > 0
+            outside &= True if known_weight is None else np.asarray(known_weight) > 0
             if outside.any():
                 row = int(np.argmax(outside))
                 remedy = "Relabel the classes 0 … K−1 (numpy.unique with return_inverse=True does)"
@@ -157,7 +158,16 @@ def _check_hard_labels(y: Any, num_classes: int | None, weight: Any, to_widen: s
                 below = num_classes >= ANY_CLASSES and labels[row] < 0
                 expected = "of 0 or more" if below else f"in [0, {num_classes})"
                 raise ValueError(f"y must hold labels {expected}; found {labels[row]} in row {row}. {remedy}.")
+    elif not is_traced(y):
+        y = in_32_bits(y)
     return HardLabels(y, weight, num_classes, checked=weight is None and not is_traced(y))
+
+
+def in_32_bits(labels: AnyArray) -> AnyArray:
+    """Concrete labels that were not seen to be of a class: −1, which is none, where JAX would wrap one into 32 bits."""
+    if not isinstance(labels, np.ndarray) or labels.dtype.itemsize < 8 or jax.config.read("jax_enable_x64"):
+        return labels
+    return np.where((labels >= 0) & (labels < 2**31), labels, -1).astype(np.int32)
 
 
 def infer_classes(name: str, labels: Any) -> int:

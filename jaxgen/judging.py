@@ -135,12 +135,14 @@ def judge_scores(
 def _judge(measure: Callable[..., Any], judged: Judged, labels: Labels, values: AnyArray, *extra: Any) -> Any:
     """The measure of labels and values; an error, or NaN under a trace, where a row that is present is not usable."""
     platform.check_places(labels, values)
-    result, usable = _program(measure, judged, labels, values, *extra)
+    held = inputs.in_32_bits(values) if judged is _PREDICTED else values
+    result, usable = _program(measure, judged, labels, held, *extra)
     if not is_traced(usable) and not np.asarray(usable).all():
         row = int(np.argmin(usable))
         found = f"{np.asarray(primal(values[row]))} in row {row}"
         if labels.num_classes >= inputs.ANY_CLASSES:
-            raise ValueError(f"{judged.name} must hold labels of 0 or more, in every row; found {found}.")
+            expected = "of 0 or more" if np.asarray(values)[row] < 0 else f"in [0, {inputs.ANY_CLASSES})"
+            raise ValueError(f"{judged.name} must hold labels {expected}, in every row; found {found}.")
         raise ValueError(
             f"{judged.name} must hold {judged.expected}, in every row; found {found} (K = {labels.num_classes}). "
             f"{judged.remedy}"

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import host_arrays
 from jaxgen.classifier import Classifier
 from jaxgen.linear import LinearClassifier
-from jaxgen.preparing import check_classifier
+from jaxgen.preparing import check_classifier, check_numbers, in_one_dtype
 from jaxgen.tracing import is_traced
 
 
@@ -51,6 +52,8 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
     if not isinstance(c, Classifier):
         raise TypeError(f"to_linear takes a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     check_classifier(c)
+    if not is_traced(c) and not host_arrays.is_distributed(c):
+        check_numbers(c)
     linear, finite = _linear_program(c)
     if linear is None:
         raise TypeError(
@@ -68,6 +71,7 @@ def to_linear(c: Classifier[Any] | LinearClassifier) -> LinearClassifier:
 
 @jax.jit
 def _linear_program(c: Classifier[Any]) -> tuple[LinearClassifier | None, Any]:
+    c = in_one_dtype(c)
     terms = c.density.linear()
     if terms is None:
         return None, True

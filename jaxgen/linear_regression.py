@@ -112,7 +112,7 @@ def least_squares(
         [ 2. -1.] 3.0000
     """
     data = check_data(x, target, sample_weight)
-    found, outcome = regression_programs.ridge(data, np.float64(0))
+    found, outcome = regression_programs.ridge(data, 0.0)
     check_outcome(data, outcome, remedy="Remove it, or use ridge(x, target, l2) with l2 > 0.")
     return LinearRegressor(*found)
 

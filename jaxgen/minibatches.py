@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -81,7 +81,7 @@ def train_batches(
         )
     estimator.check()
     arguments.check_integer("num_classes", num_classes)
-    arguments.check_integer("num_rows", num_rows, most=math.inf)
+    arguments.check_integer("num_rows", num_rows, most=2**63 - 1)
     try:
         stream = enumerate(batches, 1)
     except TypeError:
@@ -89,8 +89,8 @@ def train_batches(
             f"batches must be a list or another iterable of tuples (x, y) or (x, y, sample_weight); found {batches!r}."
         ) from None
     frame = table = state = norm = None
-    step = 0
-    for step, batch in stream:
+    number = steps = 0
+    for number, batch in stream:
         try:
             rows, labels = _check_batch(batch, num_classes)
             decay = jnp.asarray(estimator.l2).astype(working_dtype(rows.dtype)) / float(num_rows)
@@ -105,18 +105,20 @@ def train_batches(
                 state = estimator.optimizer.init(table)
             if rows.shape[1] != len(frame.unit):
                 raise ValueError(f"x must have {len(frame.unit)} features, as the first batch; found {rows.shape[1]}.")
-            table, state, norm = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
-            if not np.isfinite(norm):
+            step = _step_program(table, state, frame, rows, labels, decay, optimizer=estimator.optimizer)
+            if not np.isfinite(step.norm):
                 culprits.raise_for_rows(rows, labels, domains.COMPLETE, estimator.optimizer)
+            if step.weighs:  # a batch of absent rows is absent
+                table, state, norm, steps = step.table, step.state, step.norm, steps + 1
         except (ValueError, TypeError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
-            raise kind(f"batch {step}: {error}") from None
+            raise kind(f"batch {number}: {error}") from None
     if frame is None:
-        if step:
+        if number:
             culprits.raise_for_no_weight()
         raise ValueError("batches must hold at least one; found none. An iterator that was used up is empty.")
     no = jnp.zeros((), bool)
-    report = Report(no, jnp.asarray(step, jnp.int32), jnp.asarray(norm), no)
+    report = Report(no, jnp.asarray(steps, jnp.int32), jnp.asarray(norm), no)
     return frame.classifier(table), report
 
 
@@ -149,15 +151,32 @@ def _frame_program(x: Array, labels: Labels, decay: Array) -> tuple[Frame, Array
     return frame._replace(unit=unit, varies=jnp.ones_like(frame.varies)), ~jnp.all(fraction == 0)
 
 
+class _Step(NamedTuple):
+    """What a step leads to.
+
+    Attributes:
+        table: of weights.
+        state: of the optimiser.
+        norm: of the gradient; NaN for a bad batch.
+        weighs: whether the batch holds a row that weighs something.
+    """
+
+    table: Array
+    state: Any
+    norm: Array
+    weighs: Array
+
+
 @partial(jax.jit, static_argnames="optimizer")
 def _step_program(
     table: Array, state: Any, frame: Frame, x: Array, labels: Labels, decay: Array, *, optimizer: Any
-) -> tuple[Array, Any, Array]:
-    """The table after a step, the optimiser's state, and the norm of the gradient; NaN for a bad batch."""
+) -> _Step:
+    """A step of the optimiser by a batch."""
     import optax
 
     rows, fraction, valid = _arrays(x, labels)
     problem = frame.problem(rows, fraction, nonnegative_or_nan(decay, rows.dtype))
     value, gradient = jax.value_and_grad(problem.loss)(table)
     following, state = first_order.update(optimizer, problem.loss, table, state, value, gradient)
-    return following, state, jnp.where(valid, optax.tree.norm(gradient), jnp.nan)
+    norm = jnp.where(valid, optax.tree.norm(gradient), jnp.nan)
+    return _Step(following, state, norm, ~jnp.all(fraction == 0))

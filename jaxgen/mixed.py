@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.density import optional
+from jaxgen.density import is_density, optional
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.pytree import STATIC, pytree
@@ -115,6 +115,10 @@ class Mixed:
                 f"found {type(self.densities).__name__} of {len(self.densities)}."
             )
         for i, (density, group) in enumerate(zip(self.densities, columns, strict=True)):
+            if not is_density(density):
+                raise TypeError(
+                    f"Mixed.densities[{i}] must be a density, such as jaxgen.Gaussian; found {type(density).__name__}."
+                )
             if density.num_features != len(group):
                 raise ValueError(
                     f"Mixed.densities[{i}] must have {len(group)} features, those of the columns {group}; found "

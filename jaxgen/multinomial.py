@@ -52,6 +52,7 @@ class Multinomial(AffineDensity):
 
     domain = domains.COUNTS
     needs_total_count = True
+    log_probabilities = ("log_probability",)
 
     @property
     def num_features(self) -> int:

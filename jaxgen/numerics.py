@@ -112,7 +112,6 @@ def nonnegative_table(
     name: str,
     value: Array | float,
     like: Float[Array, "classes d"],
-    most: float = np.inf,
     *,
     columns: tuple[str, str] = ("feature", "features"),
 ) -> Float[Array, "classes_or_1 d_or_1"]:
@@ -128,7 +127,7 @@ def nonnegative_table(
             f"{name} must be one number or broadcast to {like.shape}, classes by {columns[1]}; found shape "
             f"{shape}. Give shape {like.shape[1:]} for one of each {columns[0]}{by_class}."
         )
-    return nonnegative_or_nan(value, like.dtype, most).reshape((1, 1, *shape)[-2:])
+    return nonnegative_or_nan(value, like.dtype).reshape((1, 1, *shape)[-2:])
 
 
 def safe_log(x: Array) -> Array:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen.arguments import place_of
 from jaxgen.density import optional, parts
 
 # How far from 1 the sum of probabilities may be that are known as such.
@@ -33,9 +34,7 @@ def check_parameters(c: Any) -> None:
         array = np.asarray(leaf)
         if array.dtype.kind not in "biu" and not array.max(initial=-np.inf) < np.inf:
             remedy = "A fit under jit is NaN where the same fit outside of it has an error, which says why."
-            _raise_for_numbers(
-                f"c{jax.tree_util.keystr(path)}", array, array < np.inf, "numbers below infinity", remedy
-            )
+            _raise_for_numbers(f"c{place_of(path)}", array, array < np.inf, "numbers below infinity", remedy)
     _check_positive("c", c)
 
 
@@ -62,6 +61,10 @@ def check_forms(owner: Any, name: str) -> None:
             f"{name}.log_prior must be log probabilities, in nats; found {prior}, which are probabilities. Give "
             "jnp.log of them."
         )
+    for attribute in optional(owner, "log_probabilities"):
+        array = np.asarray(getattr(owner, attribute), float)
+        if (above := array > _ROUNDED).any():
+            _raise_for_numbers(f"{name}.{attribute}", array, ~above, "log probabilities", "Give jnp.log of them.")
     for attribute in optional(owner, "positive"):
         array = np.asarray(getattr(owner, attribute))
         if array.ndim > 2 and (upper := abs(np.triu(array, 1)) > 0).any():

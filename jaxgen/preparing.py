@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxgen import host_arrays
 from jaxgen.arguments import check_arrays
-from jaxgen.density import optional
+from jaxgen.density import is_density, optional
 from jaxgen.numerics import working_dtype
 from jaxgen.parameters import check_forms, check_parameters, check_shapes
 from jaxgen.tracing import is_traced
@@ -94,7 +94,7 @@ def check_classifier(c: Any, name: str = "c") -> None:
 
     Only vmap takes a stack.
     """
-    if not hasattr(type(c), "class_shape"):
+    if not all(hasattr(type(c), name) for name in ("class_shape", "scores", "domain", "num_features")):
         remedy = "jaxgen.Classifier(log_prior, density) joins a density with a class prior."
         raise TypeError(
             f"{name} must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}."
@@ -102,7 +102,7 @@ def check_classifier(c: Any, name: str = "c") -> None:
         )
     check_arrays(name, c)
     density = getattr(c, "density", None)
-    if hasattr(c, "log_prior") and not hasattr(type(density), "num_features"):
+    if hasattr(c, "log_prior") and not is_density(density):
         raise TypeError(f"{name}.density must be one, such as jaxgen.Gaussian; found {type(density).__name__}.")
     if len(c.class_shape) != 1:
         raise ValueError(

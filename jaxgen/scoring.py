@@ -44,8 +44,6 @@ def score(
         observed: True for the entries of x that count, where some do not.
         likelihood: whether the function needs the log likelihood itself, where scores would not do.
     """
-    if not all(hasattr(type(c), name) for name in ("scores", "domain", "num_features")):
-        raise TypeError(f"c must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}.")
     check_classifier(c)
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     place = platform.platform_of(c, x)

@@ -66,6 +66,8 @@ def ledoit_wolf(
     x = inputs.check_rows(x)
     one = shared or y is None
     if y is None:
+        if num_classes not in (None, 1):
+            raise ValueError(f"num_classes must be None without y, which is one class; found {num_classes}.")
         y, num_classes = np.zeros(x.shape[0], np.int32), 1
     if not isinstance(shared, bool):
         raise TypeError(f"shared must be True or False; found {shared!r}.")

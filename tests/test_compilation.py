@@ -231,6 +231,8 @@ def test_blocks_of_different_sizes_per_platform_are_one_program(estimator):
 def test_a_second_process_finds_what_the_first_compiled(run_script, tmp_path):
     code = f"""
 import jax, numpy as np, jaxgen as jg
+from pathlib import Path
+Path.home = None  # is not asked for where a folder is given
 hits = []
 jax.monitoring.register_event_listener(lambda event, **_: hits.append(event) if event.endswith("cache_hits") else None)
 print(jg.enable_compilation_cache({str(tmp_path / "programs")!r}).name)

@@ -6,6 +6,7 @@ from fractions import Fraction
 from functools import partial
 from math import fsum, log, prod
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -646,6 +647,19 @@ def test_ledoit_wolf_equals_scikit_learn(shift):
     np.testing.assert_allclose(soft, each, rtol=tolerance)
     if shift:
         np.testing.assert_allclose(jg.ledoit_wolf(x.astype(np.float32), y), each, rtol=1e-3)
+
+
+def test_ledoit_wolf_without_labels_has_one_class():
+    with pytest.raises(ValueError, match="num_classes must be None without y, which is one class; found 5"):
+        jg.ledoit_wolf(REALS, num_classes=5)
+
+
+def test_a_scale_of_few_bits_is_looked_at_as_any_other():
+    scale = np.eye(REALS.shape[1])
+    fits = [jg.fit(jg.QDA(prior=jg.NormalInverseWishart(scale=each)), REALS, Y) for each in (scale, np.float16(scale))]
+    chex.assert_trees_all_equal(*fits)
+    with pytest.raises(ValueError, match="positive definite"):
+        jg.fit(jg.QDA(prior=jg.NormalInverseWishart(scale=np.float16(-scale))), REALS, Y)
 
 
 @pytest.mark.parametrize("soft", [False, True])

@@ -194,6 +194,17 @@ def test_what_is_no_classifier():
         jg.predict(jg.LDA(), X)  # pyright: ignore[reportArgumentType]
 
 
+def test_a_place_is_named_as_the_caller_knows_it():
+    """Whatever a verb has put around the density."""
+    c = _of(2, jg.DiagonalGaussian(np.array([[np.nan, 0.0], [1.0, 1.0]]), np.ones((1, 1))))
+    lists = jg.Classifier(np.zeros(2), jg.DiagonalGaussian([[0.0], [1.0]], [[1.0]]))  # pyright: ignore[reportArgumentType]
+    for options in ({}, {"observed": X > 3}):
+        with pytest.raises(ValueError, match=r"^c\.density\.mean must hold numbers below infinity; found nan"):
+            jg.predict(c, X, **options)
+        with pytest.raises(TypeError, match=r"found list as c\.density\.mean\."):
+            jg.predict(lists, X, **options)
+
+
 @pytest.mark.parametrize(
     ("c", "place"),
     [
@@ -253,6 +264,8 @@ def _of(num_classes, density):
             _of(3, jg.StudentT(jnp.zeros((3, 2)), jnp.eye(2)[None], jnp.ones(2), jnp.ones(1))),
             r"degrees must have shape",
         ),
+        (_of(2, jg.DirichletMultinomial(jnp.ones((3, 2)))), "one entry for each of the density's 3 classes"),
+        (_of(1, jg.DirichletMultinomial(jnp.ones(2))), r"DirichletMultinomial.concentration must have shape \(K, d\)"),
         (_of(3, jg.NegativeBinomial(jnp.ones((3, 2)), jnp.ones((2, 2)))), r"rate must have shape \(3, 2\) or \(3, 1\)"),
         (
             _of(3, jg.DiagonalStudentT(jnp.zeros((3, 2)), jnp.ones((3, 2)), jnp.ones(3))),
@@ -319,10 +332,10 @@ def test_a_class_is_not_told_by_parameters_that_no_density_has(density, message)
 
 
 def test_parameters_are_looked_at_again_in_another_density():
-    prior, a, b = jnp.zeros(2), jnp.array([[0.5], [-1.0]]), jnp.array([[-0.5], [-2.0]])
+    prior, a, b = jnp.zeros(2), jnp.array([[0.0], [-1.0]]), jnp.array([[-0.5], [-2.0]])
     x = np.ones((3, 1), int)
     jg.predict(jg.Classifier(prior, jg.Bernoulli(a, b)), x)
-    with pytest.raises(ValueError, match=r"density.shape must hold positive numbers; found -1.0 at \[1, 0\]"):
+    with pytest.raises(ValueError, match=r"density.shape must hold positive numbers; found 0.0 at \[0, 0\]"):
         jg.predict(jg.Classifier(prior, jg.NegativeBinomial(a, b)), x)
 
 
@@ -342,6 +355,10 @@ def test_statistics_of_different_kinds_do_not_merge():
         jg.subtract(counts, jg.BernoulliNB().statistics(BITS, Y, num_classes=3))
     with pytest.raises(TypeError, match="two statistics of one kind"):
         jg.merge(X, X)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"two statistics of one kind.*found Total\("):
+        jg.merge(counts.class_weight, counts.class_weight)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"scale takes statistics.*found Total"):
+        jg.scale(counts.class_weight, 0.5)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_number_of_numpy_is_a_number_of_steps():
@@ -614,6 +631,15 @@ def test_rows_are_checked_where_only_the_classifier_is_differentiated():
         jax.grad(lambda c: jnp.sum(jg.log_posterior(c, spoilt)))(jg.fit(jg.LDA(), X, Y))
 
 
+def test_a_label_out_of_range_is_named_where_only_the_weight_is_differentiated():
+    y = np.r_[Y[:-1], 7]
+    for estimator in (jg.LDA(), jg.LogisticRegression()):
+        with pytest.raises(ValueError, match=rf"y must hold labels in \[0, 2\); found 7 in row {len(y) - 1}"):
+            jax.grad(lambda w, e=estimator: jax.tree.leaves(jg.fit(e, X, y, num_classes=2, sample_weight=w))[0][0])(
+                np.ones(len(y))
+            )
+
+
 @pytest.mark.parametrize(("attempt", "message"), BAD_UNDER_GRAD.values(), ids=BAD_UNDER_GRAD)
 def test_outside_jit_what_is_differentiated_is_checked_as_ever(attempt, message):
     def total(s):
@@ -721,13 +747,15 @@ def test_a_classifier_is_kept_for_the_thread_that_asked(monkeypatch):
             r"c must be a classifier.*found Poisson. jaxgen.Classifier\(log_prior, density\)",
         ),
         (_of(2, None), r"c.density must be one, such as jaxgen.Gaussian; found NoneType"),
+        (_of(2, _of(2, jg.Poisson(jnp.zeros((2, 1))))), r"c.density must be one, .*; found Classifier"),
+        (_of(2, jg.Mixed((jnp.zeros((2, 1)),), ((0,),))), r"Mixed.densities\[0\] must be a density, .*; found Array"),
         (
             _of(2, jg.Bernoulli(jnp.zeros((2, 1)), jnp.zeros((2, 1)), binarize="1")),
             r"Bernoulli.binarize must be None or",
         ),
         (_of(2, jg.Poisson(np.array([["0"], ["1"]]))), r"numbers; found one of dtype <U1 as c\.density\.log_rate"),
     ],
-    ids=["density", "none", "threshold", "words"],
+    ids=["density", "none", "twice", "array", "threshold", "words"],
 )
 def test_what_is_no_classifier_is_refused(c, message):
     for verb in (jg.log_posterior, jg.predict):
@@ -765,6 +793,21 @@ def test_probabilities_in_place_of_their_logs_are_refused(verb):
             verb(c._replace(log_prior=np.asarray(prior)), X)
     for prior in ([0.0, 0.0], [np.log(2.0), 0.5], [0.0, -np.inf]):  # one that does not sum to one is the caller's
         verb(c._replace(log_prior=np.asarray(prior)), X)
+
+
+@pytest.mark.parametrize(
+    "density",
+    [
+        jg.Multinomial(np.array([[0.25, 0.75]] * 2)),
+        jg.Bernoulli(np.array([[0.25, 0.75]] * 2), np.array([[0.75, 0.25]] * 2)),
+        jg.Categorical(np.array([[0.25, 0.75]] * 2), (2,)),
+    ],
+    ids=["multinomial", "bernoulli", "categorical"],
+)
+def test_so_are_those_of_words_and_categories(density):
+    for each, place in ((density, ""), (jg.Mixed((density,), (tuple(range(density.num_features)),)), "densities.*")):
+        with pytest.raises(ValueError, match=rf"^c\.density\.{place}log_pr.* must hold log probabilities; found 0\.25"):
+            jg.predict(_of(2, each), np.ones((3, density.num_features)))
 
 
 def test_statistics_of_two_kinds_are_told_apart_in_a_word():

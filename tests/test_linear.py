@@ -84,6 +84,18 @@ def test_impossible_events_have_no_finite_weights():
         jg.to_linear(c)
 
 
+def test_what_is_nan_is_no_impossible_event():
+    c = jg.Classifier(np.zeros(2), jg.Gaussian(np.array([[0.0], [np.nan]]), np.ones((1, 1, 1))))
+    with pytest.raises(ValueError, match=r"^c\.density\.mean must hold numbers below infinity; found nan at \[1, 0\]"):
+        jg.to_linear(c)
+
+
+def test_parameters_of_few_bits_have_the_same_posterior():
+    x = 100 + np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    c = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), jg.fit(jg.LDA(), x, np.arange(40) % 2))
+    np.testing.assert_allclose(jg.log_posterior(jg.to_linear(c), x), jg.log_posterior(c, x), atol=1e-4)
+
+
 def test_binarized_features_are_not_linear_in_x():
     c = jg.fit(jg.BernoulliNB(binarize=0.5), np.array([[1.0, 0.2], [1, 1]]), np.array([0, 1]))
     with pytest.raises(TypeError, match="not linear in x"):

@@ -327,6 +327,21 @@ def test_accuracy_asks_for_no_number_of_classes():
         metrics.accuracy(np.array([0, 1]), np.array([0, -1]))
 
 
+def test_a_label_that_32_bits_do_not_hold_is_no_other(run_script):
+    code = """
+import jax, numpy as np, jaxgen as jg
+high = np.array([2**32 + 1, 2**32])
+try:
+    jg.metrics.accuracy(np.array([1, 0]), high)
+except ValueError as error:
+    print(error)
+fit = jax.jit(lambda w: jg.fit(jg.GaussianNB(), np.eye(2), high, num_classes=2, sample_weight=w))
+print(np.isnan(fit(np.ones(2)).log_prior).all())
+"""
+    message = "predicted must hold labels in [0, 1073741824), in every row; found 4294967297 in row 0."
+    assert run_script(code, optimised=False) == [message, "True"]
+
+
 @pytest.mark.parametrize("metric", [metrics.confusion_matrix, metrics.f1])
 def test_num_classes_is_asked_for_under_a_trace(metric):
     with pytest.raises(ValueError, match=r"num_classes cannot be inferred.*num_classes=K"):

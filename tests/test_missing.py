@@ -15,6 +15,7 @@ from jax.test_util import check_grads
 from registry import CASES, SIZES, K, each, each_case
 
 import jaxgen as jg
+from jaxgen import platform
 
 stats: Any = scipy.stats  # its stubs know less than it does
 fit: Any = jg.fit
@@ -175,6 +176,18 @@ def test_partial_batches_merge_and_subtract(case):
     close(of(slice(None), sample_weight=weight), of(np.repeat(np.arange(len(x)), weight)))
 
 
+def test_expected_statistics_have_the_dtype_of_the_rows():
+    """Also where x64 is on, rows are shared by classes and all chunks are multiplied at once."""
+    case = BY_NAME["QDA"]
+    x, y, observed = partly(case, n=12)
+    x, shared = x.astype(np.float32), np.eye(K, dtype=np.float32)[y]
+    c = jg.fit(case.estimator, *case.data(dtype=np.float32))
+    for tuning in (platform.CPU, platform.ACCELERATOR):
+        with platform.override(tuning):
+            found = case.estimator.statistics(x, shared, observed=observed, given=c)
+        assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {np.dtype(np.float32)}
+
+
 def bivariate(n=120):
     rng = np.random.default_rng(3)
     y = rng.permutation(np.arange(n) % 2)
@@ -284,6 +297,8 @@ def test_float32_posteriors_of_long_documents_keep_their_digits(estimator):
 def test_imputation_is_the_conditional_mean_and_its_draws_have_it():
     case = BY_NAME["QDA"]
     c = jg.fit(case.estimator, *case.data())
+    for key in (None, jax.random.key(0)):
+        assert jg.impute(c, np.zeros((0, 4)), np.zeros((0, 4), bool), key=key).shape == (0, 4)
     x, _, observed = partly(case, n=6)
     filled = np.asarray(jg.impute(c, x, observed))
     posterior = np.exp(jg.log_posterior(c, x, observed=observed))
@@ -501,6 +516,16 @@ def test_a_feature_that_no_row_observed_is_where_its_prior_says():
             lambda c, x, o: fit(jg.BernoulliNB(), scipy.sparse.csr_array(x), np.arange(6) % 2, observed=o),
             TypeError,
             "observed is for dense x",
+        ),
+        (
+            lambda c, x, o: jg.predict(words(), scipy.sparse.csr_array(np.abs(x)), observed=o),
+            TypeError,
+            "observed is for dense x",
+        ),
+        (
+            lambda c, x, o: jg.fit(jg.GaussianNB(), np.where(o, 1e200 * x, np.nan), np.arange(6) % 2, observed=o),
+            ValueError,
+            r"the largest is \d",
         ),
     ],
 )

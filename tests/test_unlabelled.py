@@ -441,6 +441,15 @@ def test_what_an_absent_row_holds_reaches_no_derivative():
         chex.assert_trees_all_close(spoilt, (by_ridge, by_x, by_weight.at[6].set(0.0)), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("of_x", "of_start"), [("float32", "float64"), ("float64", "float32")])
+def test_a_start_may_be_of_another_dtype(of_x, of_start):
+    x, y = np.array([[1.0], [2], [9], [8], [7]]), np.array([0, 0, 1, 1, -1])
+    start = jg.fit(jg.PoissonNB(), x[:4].astype(of_start), y[:4])
+    found = jg.fit_em(jg.PoissonNB(), x.astype(of_x), y, start=start)
+    assert found.log_prior.dtype == of_x
+    np.testing.assert_allclose(np.exp(found.log_prior), [0.4, 0.6], rtol=1e-2)
+
+
 def test_labels_without_a_sign_are_labels_under_a_trace_too():
     x, labels = np.array([[1.0], [2], [9], [8], [7]]), np.array([0, 0, 1, 1, 255], np.uint8)
 
