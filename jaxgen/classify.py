@@ -44,7 +44,8 @@ def log_likelihood(
 
     Raises:
         ValueError: for features unlike the classifier's, or values of x outside its domain (NaN under a trace).
-        TypeError: if c is discriminative: it has no p(x | y).
+        TypeError: if c is discriminative: it has no p(x | y); for what is no classifier, or one that holds lists; and
+            for sparse x beside `observed`, or where the family takes none.
 
     Example:
         >>> import jax.numpy as jnp, jaxgen as jg
@@ -103,7 +104,7 @@ def log_posterior(
 
     Raises:
         ValueError: for features unlike the classifier's, or values of x outside its domain (NaN under a trace).
-        TypeError: for `observed` and a discriminative c, which can leave no feature out.
+        TypeError: for `observed` and a discriminative c, which can leave no feature out; else as `log_likelihood`.
 
     Example:
         >>> import jax.numpy as jnp, jaxgen as jg

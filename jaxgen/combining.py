@@ -95,7 +95,8 @@ def scale(statistics: S, factor: Array | float) -> S:
 
     Returns:
         Weights, sums and scatters times the factor, means as they were; exact for whole numbers. The derivative by the
-        factor holds where it is positive: at 0 a mean is lost. Under a trace a factor out of range gives NaN.
+        factor holds where it is positive: at 0 a mean is lost. A factor out of range under a trace, and one by which
+        they overflow, leave weights that are not finite, which `estimate` refuses.
 
     Raises:
         TypeError: for what is no statistics, and for a factor that is not a real number.

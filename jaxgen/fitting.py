@@ -91,7 +91,8 @@ def fit(
     Raises:
         ValueError: for shapes, labels, weights, hyperparameters or values of x that are out of range, and for a
             covariance that is singular.
-        TypeError: for dtypes that are not numeric, or labels that are not integers.
+        TypeError: for what is no estimator; for dtypes that are not numeric, or labels that are not integers; for
+            `observed`, or sparse rows, where the estimator takes none.
 
     Example:
         >>> import numpy as np, jaxgen as jg

@@ -59,7 +59,8 @@ def confusion_matrix(
         Total weights, shape (K, K), floats also where they are counts.
 
     Raises:
-        ValueError: for shapes, labels or weights out of range (NaN under a trace), or no num_classes under a trace.
+        ValueError: for shapes, labels or weights out of range (NaN under a trace), or no num_classes under a trace; for
+            more classes than a table of 2³¹ cells has room for.
         TypeError: for labels that are not integers.
 
     Example:

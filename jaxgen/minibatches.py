@@ -58,7 +58,8 @@ def train_batches(
     Raises:
         ValueError: for no batches, and for shapes, labels, weights or values that are out of range; a bad batch is
             named by its number.
-        TypeError: for an estimator without an optimizer.
+        TypeError: for an estimator without an optimizer, batches that are no iterable of tuples, dtypes as in `train`,
+            and l2 or start under a trace.
 
     Example:
         >>> import numpy as np, optax, jaxgen as jg
