@@ -139,8 +139,8 @@ def optional(owner: Any, name: str) -> Any:
 
 
 def is_density(what: Any) -> bool:
-    """Whether it is the density of some features, of each class."""
-    return hasattr(type(what), "num_features") and hasattr(type(what), "log_likelihood")
+    """Whether it is a density of features, or stands for one, and no classifier, which has one."""
+    return hasattr(type(what), "num_features") and not hasattr(type(what), "class_shape")
 
 
 def table_shape(array: Any) -> tuple[int | str, ...]:
