@@ -197,7 +197,8 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
 
 def _check_threshold(owner: str, binarize: Any) -> None:
     """Raise for a threshold that is no number."""
-    if binarize is not None and not (isinstance(binarize, (int, float)) and abs(binarize) < math.inf):
+    is_number = isinstance(binarize, (int, float)) and not isinstance(binarize, bool)
+    if binarize is not None and not (is_number and abs(binarize) < math.inf):
         raise TypeError(f"{owner}.binarize must be None or a finite Python number; found {binarize!r}.")
 
 

@@ -82,10 +82,12 @@ def fold(summarise: Callable[..., M], *data: Any, block: int, within: Stretch | 
     # Of about one size: where they are of one, XLA knows the second program by the first.
     block = -(-n // -(-n // block))
     first = n % block or block
-    # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
-    step = jax.checkpoint(
-        lambda position, rows: summarise(position, *_slice(data, start + position, rows)), static_argnums=1
-    )
+
+    def step(position: Array, rows: int) -> M:
+        # Checkpointed: the gradient keeps the statistics of each step and reads the block again, not every temporary.
+        # JAX would keep a function with static arguments, and the data that it knows, for ever.
+        return jax.checkpoint(lambda position: summarise(position, *_slice(data, start + position, rows)))(position)
+
     # The carry starts from the first block, which may be short: zeros would not carry the sharding of the data inside
     # shard_map.
     total = step(jnp.asarray(0, jnp.int32), first)

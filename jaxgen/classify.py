@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxgen.classifier import Classifier, generative
-from jaxgen.density import Marginal
+from jaxgen.density import Marginal, optional
 from jaxgen.numerics import log_sum_exp
 from jaxgen.scoring import score
 
@@ -153,7 +154,10 @@ def _log_evidence(c: Classifier[Any], x: Array) -> Array:
 
 
 def _log_posterior(c: Scorer, x: Array) -> Array:
-    return _normalised(c.scores(x))
+    scores = c.scores(x)
+    # XLA would make a few small products twice, for their largest and for what is left of each, and round them as it
+    # likes: where every class is far away posteriors came out above one. A product in one pass is made once.
+    return _normalised(scores if optional(c, "in_one_pass") else lax.optimization_barrier(scores))
 
 
 @jax.custom_jvp

@@ -77,6 +77,13 @@ def test_a_number_of_another_type_makes_no_other_program():
     assert not COMPILATIONS
 
 
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.BernoulliNB()])
+def test_no_trace_outlives_its_program(estimator):
+    x, y = np.arange(60).reshape(30, 2) % 2, np.arange(30) % 2
+    with jax.checking_leaks():
+        jax.block_until_ready(jax.jit(lambda x: jg.fit(estimator, x, y, num_classes=2))(x))
+
+
 @each_case
 def test_jit_traces_once(case):
     x, y = case.data()

@@ -123,6 +123,7 @@ BAD_FITS = {
     "all labels negative": (jg.LDA(), X, 0 * Y - 1, {}, ValueError, r"y must hold labels in \[0, 1\); found -1"),
     "no alpha": (jg.BernoulliNB(alpha=None), BITS, Y, {}, TypeError, r"alpha must be one real number.*None"),
     "binarize by name": (jg.BernoulliNB(binarize="x"), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
+    "binarize a flag": (jg.BernoulliNB(binarize=True), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
     "binarize NaN": (jg.BernoulliNB(binarize=np.nan), BITS, Y, {}, TypeError, r"binarize must be None or a finite"),
     "overflow in logistic": (
         jg.LogisticRegression(), 1e200 * X, Y, {}, ValueError, r"statistics of x are not finite.*Rescale"),

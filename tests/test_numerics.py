@@ -32,7 +32,10 @@ def test_total_survives_jit_without_being_simplified_away():
 
 
 def test_counting_and_float32_accuracy_survive_optimisation(run_script):
-    """Reassociated sums would lose the low limb, and contracted ones the variance at a large mean."""
+    """Reassociated sums would lose the low limb, and contracted ones the variance at a large mean.
+
+    Scores that are made twice, for their largest and for what is left of each, would give posteriors above one.
+    """
     printed = run_script("""
 import jax, jax.numpy as jnp, numpy as np, jaxgen as jg
 from jaxgen.total import Total
@@ -45,8 +48,12 @@ x = (np.random.default_rng(0).normal(size=(100_000, 3)) + 1e5).astype(np.float32
 c = jg.fit(jg.QDA(), x, np.zeros(len(x), int))
 factor = np.asarray(c.density.cholesky[0], np.float64)
 print(np.abs(factor @ factor.T - np.cov(x.T.astype(np.float64), bias=True)).max() < 1e-3)
+rng, y = np.random.default_rng(0), np.arange(200) % 5
+for d in (2, 3, 4):
+    c = jg.fit(jg.QDA(), rng.normal(size=(200, d)), y)
+    print(np.abs(np.exp(jg.log_posterior(c, rng.uniform(500, 1500, (100, d)))).sum(axis=1) - 1).max() < 1e-5)
 """)
-    assert printed == ["100", "-7", "5", "True"]
+    assert printed == ["100", "-7", "5", "True", *["True"] * 3]
 
 
 def test_factors_of_many_matrices():
