@@ -159,8 +159,11 @@ print(np.flatnonzero(np.isnan(on_each(jg.log_posterior, P(), P("rows"))(whole, b
 jax.set_mesh(jax.make_mesh((2,), ("rows",)))  # of explicit axes
 scores = jax.jit(jax.sharding.auto_axes(jg.log_posterior, out_sharding=P("rows")))(whole, jax.device_put(x, P("rows")))
 print(np.allclose(scores, jg.log_posterior(whole, x), atol=1e-5), scores.sharding.spec[0])
+fit = jax.sharding.auto_axes(lambda x, y: jg.fit(jg.QDA(), x, y, num_classes=2), out_sharding=P())
+c = jax.jit(fit)(*jax.device_put((x, y), P("rows")))
+print(all(np.allclose(a, b, atol=1e-5) for a, b in zip(jax.tree.leaves(c), jax.tree.leaves(whole))))
 """
-    assert run_script(code, optimised=False, cpus=2) == ["True", "True", "[33]", "True rows"]
+    assert run_script(code, optimised=False, cpus=2) == ["True", "True", "[33]", "True rows", "True"]
 
 
 def test_scores_lie_where_the_classifier_does_and_places_must_agree(run_script):
