@@ -155,8 +155,9 @@ def _log_evidence(c: Classifier[Any], x: Array) -> Array:
 
 def _log_posterior(c: Scorer, x: Array) -> Array:
     scores = c.scores(x)
-    # XLA would make a few small products twice, for their largest and for what is left of each, and round them as it
-    # likes: where every class is far away posteriors came out above one. A product in one pass is made once.
+    # Unless held, XLA makes scores of few features twice, for their largest and for the differences to it, and rounds
+    # the two differently: where every class was far away, QDA's posteriors came out above one. Those that are products
+    # of what x holds it makes once.
     return _normalised(scores if optional(c, "in_one_pass") else lax.optimization_barrier(scores))
 
 

@@ -76,7 +76,7 @@ class Optional:
     def prepared(self, *, likelihood: bool) -> Any:
         """The same density with what all rows need computed once, for log likelihoods, or for scores alone.
 
-        What scores is read of it, and how; `linear`, `sample` and what fills in are not.
+        Only what scores rows is read of it: not `linear`, `sample`, or what fills in missing features.
         """
         del likelihood
         return self

@@ -94,7 +94,7 @@ def check_classifier(c: Any, name: str = "c") -> None:
 
     Only vmap takes a stack.
     """
-    if not all(hasattr(type(c), name) for name in ("class_shape", "scores", "domain", "num_features")):
+    if not all(hasattr(type(c), member) for member in ("class_shape", "scores", "domain", "num_features")):
         remedy = "jaxgen.Classifier(log_prior, density) joins a density with a class prior."
         raise TypeError(
             f"{name} must be a classifier, such as jaxgen.fit returns; found {type(c).__name__}."
