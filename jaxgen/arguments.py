@@ -93,6 +93,13 @@ def check_number(name: str, value: Any) -> Any:
     return value if is_traced(value) else float(number)
 
 
+def plain(value: Any) -> Any:
+    """Numbers of NumPy as Python's, and several of them as a tuple; anything else as it is."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    return tuple(map(plain, value)) if isinstance(value, (list, tuple)) else value
+
+
 def brief(value: Any) -> str:
     """A value of any kind in a message: one short line."""
     if isinstance(value, (type, FunctionType)):  # jaxgen.LDA without its brackets

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import domains
+from jaxgen import arguments, domains
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
@@ -141,6 +141,10 @@ class BernoulliNB(CountingEstimator[Bernoulli]):
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
     binarize: float | None = dataclasses.field(default=None, metadata=STATIC)
     beta: Array | float | None = dataclasses.field(default=None, metadata={"table": True})
+
+    def __post_init__(self) -> None:
+        """Take a threshold of NumPy for Python's."""
+        object.__setattr__(self, "binarize", arguments.plain(self.binarize))
 
     @property
     def domain(self) -> Domain:

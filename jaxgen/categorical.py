@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen import arguments
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.density import table_shape
 from jaxgen.domains import Domain
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 class Categorical:
     """Independent features with a few values each.
 
-        log p(x | k) = Σ_j log θ_kj[x_j]
-
-    (Murphy 2012, Machine Learning, section 3.5.)
+        log p(x | k) = Σ_j log θ_kj[x_j]    (Murphy 2012, Machine Learning, section 3.5)
 
     Attributes:
         log_probability: log θ of all categories of all features side by side, (K, Σ_j m_j); those of each feature sum
@@ -75,8 +74,7 @@ class Categorical:
     @property
     def shapes(self) -> Shapes:
         """All categories of all features."""
-        k, _ = table_shape(self.log_probability)
-        return {"log_probability": [(k, sum(self.num_categories))]}
+        return {"log_probability": [(table_shape(self.log_probability)[0], sum(self.num_categories))]}
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
@@ -122,7 +120,7 @@ class CategoricalNB(CountingEstimator[Categorical]):
     mean under Dirichlet(alpha). A class without data has θ = 1/m_j, the limit alpha → 0⁺.
 
     Attributes:
-        num_categories: m_j of each feature, or one number for all.
+        num_categories: m_j of each feature, or one number for all: of whole numbers x, x.max(axis=0) + 1 at the least.
         alpha: pseudo-count of each category: one number, one for all categories of each feature (d,), one for each
             category (Σ_j m_j,), or one of these for each class. 1 is Laplace's rule, 0 the exact maximum likelihood
             estimate, under which a category that was never seen is impossible (−inf).
@@ -141,6 +139,10 @@ class CategoricalNB(CountingEstimator[Categorical]):
     takes_sparse = False
     num_categories: tuple[int, ...] | int = dataclasses.field(metadata=STATIC)
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
+
+    def __post_init__(self) -> None:
+        """Take numbers of NumPy, such as those of x.max(axis=0) + 1, for Python's."""
+        object.__setattr__(self, "num_categories", arguments.plain(self.num_categories))
 
     @property
     def domain(self) -> Domain:
@@ -201,9 +203,8 @@ class CategoricalNB(CountingEstimator[Categorical]):
     def _prior(self, like: Float[Array, "classes m"]) -> tuple[Array, Array, tuple[int, ...], np.ndarray]:
         """alpha of each category, its sum for each feature, the numbers of categories, and the feature of each."""
         sizes = _sizes(self.num_categories, None, total=like.shape[-1])
-        feature, alpha = np.repeat(np.arange(len(sizes)), sizes), self.alpha
-        if np.shape(alpha)[-1:] == (len(sizes),):
-            alpha = jnp.asarray(alpha)[..., feature]
+        feature, by_feature = np.repeat(np.arange(len(sizes)), sizes), np.shape(self.alpha)[-1:] == (len(sizes),)
+        alpha = jnp.asarray(self.alpha)[..., feature] if by_feature else self.alpha
         table = nonnegative_table("CategoricalNB.alpha", alpha, like, columns=("category", "categories"))
         alpha = jnp.broadcast_to(table, like.shape)
         total = jax.ops.segment_sum(alpha.T, feature, len(sizes), indices_are_sorted=True).T

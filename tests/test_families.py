@@ -103,6 +103,16 @@ def test_an_unseen_category_is_impossible_without_smoothing():
     np.testing.assert_array_equal(jg.log_posterior(c, np.array([[0], [2]])), [[0, -np.inf], [-np.inf, 0]])
 
 
+@pytest.mark.parametrize(
+    "numbers",
+    [VALUES.max(axis=0) + 1, tuple(VALUES.max(axis=0) + 1), (VALUES.max(axis=0) + 1).astype(np.uint8), [2, 4, 3]],
+)
+def test_numbers_of_categories_may_be_those_of_numpy(numbers):
+    c, expected = (jg.fit(jg.CategoricalNB(each), VALUES, Y) for each in (numbers, (2, 4, 3)))
+    np.testing.assert_array_equal(c.density.log_probability, expected.density.log_probability)
+    assert jax.tree.structure(c) == jax.tree.structure(expected)
+
+
 def test_a_mixture_of_families_is_each_of_them():
     x = np.column_stack([RNG.normal(size=(40, 2)) + Y[:, None], WORDS[:, :2]])
     gaussian, poisson = jg.LDA(), jg.PoissonNB()

@@ -173,8 +173,9 @@ def test_values_outside_the_domain_of_a_classifier():
         jg.predict(jg.fit(jg.MultinomialNB(), X, Y), -X)
 
 
-def test_a_threshold_may_be_a_number_of_numpy():
-    c = jg.fit(jg.BernoulliNB(binarize=np.float64(0.5)), BITS, Y)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("threshold", [np.float64(0.5), np.float32(0.5), np.int64(0)])
+def test_a_threshold_may_be_a_number_of_numpy(threshold):
+    c = jg.fit(jg.BernoulliNB(binarize=threshold), BITS, Y)
     np.testing.assert_array_equal(jg.predict(c, BITS), jg.predict(jg.fit(jg.BernoulliNB(), BITS, Y), BITS))
 
 
