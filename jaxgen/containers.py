@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxgen import platform
 from jaxgen.compressed import CompressedRows, check_columns, check_starts, unwrapped
+from jaxgen.host_arrays import few_sizes
 from jaxgen.sparse import SparseRows, row_of_each
 from jaxgen.tracing import is_traced
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 # Entries of one row that `pad_rows` puts side by side: a sum in registers costs a quarter of one in memory, and more of
 # them would be padding.
 _GROUP = 8
+# Groups up to which their number is one of a few, so that matrices share programs, of which EM takes seconds to make.
+_MOST_FILLED_UP = 2**15
 
 
 def is_sparse(x: Any) -> bool:
@@ -210,6 +213,7 @@ def pad_rows(x: Any) -> SparseRows:
     starts = compressed.starts.astype(np.int64)  # numbers without a sign would wrap
     groups = -(-np.diff(starts) // _GROUP)
     row = np.repeat(np.arange(compressed.shape[0], dtype=np.int32), groups)
+    row = np.pad(row, (0, few_sizes(len(row), _MOST_FILLED_UP) - len(row)), mode="edge")  # by groups of zeros
     group = np.arange(len(row)) - (np.cumsum(groups) - groups)[row]
     place = (starts[row] + _GROUP * group)[:, None] + np.arange(_GROUP)
     own = place < starts[row + 1][:, None]

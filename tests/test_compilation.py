@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse
 from conftest import of_a_cpu
 from jax import export
 from registry import CASES, D, K, each, each_case
@@ -75,6 +76,20 @@ def test_a_number_of_another_type_makes_no_other_program():
     for kind in (int, np.int64, np.float32):
         use(kind(1))
     assert not COMPILATIONS
+
+
+def test_padded_rows_of_about_as_many_entries_share_programs():
+    rng, y = np.random.default_rng(0), np.arange(50) % 3
+    few, many = ((rng.random((50, 40)) < share).astype(np.float32) for share in (0.3, 0.33))
+    fits = []
+    for x in (few, many):
+        COMPILATIONS.clear()
+        rows = jg.pad_rows(scipy.sparse.csr_array(x))
+        c, _ = jg.train_em(jg.MultinomialNB(), rows, np.where(y, y, -1), num_classes=3, key=jax.random.key(0))
+        fits.append((len(COMPILATIONS), jg.log_likelihood(c, rows), jg.log_likelihood(c, x)))
+    (first, *_), (second, sparse, dense) = fits
+    assert first > second == 0
+    np.testing.assert_allclose(sparse, dense, rtol=1e-5)
 
 
 @pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.BernoulliNB()])
