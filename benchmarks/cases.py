@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,20 @@ if TYPE_CHECKING:
     from benchmarks.data import Split
 
 
+MOST_CELLS = 2**26  # that sparse rows are made dense to: a quarter of a gigabyte
+
+
 def _standardised(train: np.ndarray, other: np.ndarray) -> np.ndarray:
     deviation = train.std(axis=0)
-    return (other - train.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
+    return (other - train.mean(axis=0)) / np.where(deviation > 0, deviation, np.float32(1))
 
 
-def _as_it_is(train: np.ndarray, other: np.ndarray) -> np.ndarray:
+def _as_it_is(train: Any, other: Any) -> Any:
     return other
+
+
+def _dense(train: Any, other: Any) -> np.ndarray:
+    return other.toarray()
 
 
 @dataclass(frozen=True)
@@ -37,15 +45,19 @@ class Case:
     name: str
     estimator: Any
     peer: Callable[[], Any] | None
-    prepare: Callable[[np.ndarray, np.ndarray], np.ndarray] = _as_it_is
+    prepare: Callable[[Any, Any], Any] = _as_it_is
     text: bool = False
     tables: bool = True
 
     def suits(self, split: Split, *, text: bool) -> bool:
         """Whether the case takes such data."""
-        if isinstance(self.estimator, jg.MultinomialNB) and (split.train_x < 0).any():
+        if isinstance(self.estimator, jg.MultinomialNB) and split.train_x.min() < 0:
             return False
         return self.text if text else self.tables
+
+    def is_too_large(self, split: Split) -> bool:
+        """Whether sparse data are more than is made dense for a case that takes no others."""
+        return self.prepare is _dense and math.prod(split.train_x.shape) > MOST_CELLS
 
 
 def _lda() -> LinearDiscriminantAnalysis:
@@ -77,6 +89,7 @@ CASES = [
         "logistic regression",
         jg.LogisticRegression(l2=1.0),
         lambda: LogisticRegression(C=1.0, max_iter=10_000),
+        _dense,
         text=True,
         tables=False,
     ),

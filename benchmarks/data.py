@@ -26,12 +26,12 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class Split:
-    """A data set, split once with a fixed seed, in float32."""
+    """A data set, split once with a fixed seed, in float32; of text sparse rows."""
 
     name: str
-    train_x: np.ndarray
+    train_x: Any
     train_y: np.ndarray
-    test_x: np.ndarray
+    test_x: Any
     test_y: np.ndarray
 
     @property
@@ -54,7 +54,7 @@ def load_table(name: str) -> Split:
 
 
 def load_messages(path: Path) -> Split:
-    """Word counts of a UTF-8 file with a `label<TAB>message` on each line (the layout of the UCI SMS Spam Collection).
+    """Sparse word counts of a UTF-8 file with a `label<TAB>message` on each line, as the UCI SMS Spam Collection is.
 
     The vocabulary is that of the training messages.
 
@@ -87,8 +87,8 @@ def load_messages(path: Path) -> Split:
     try:
         train, test = _split(labels)
         vectorizer: Any = CountVectorizer()
-        train_x = vectorizer.fit_transform(messages[train]).toarray().astype(np.float32)
-        test_x = vectorizer.transform(messages[test]).toarray().astype(np.float32)
+        train_x = vectorizer.fit_transform(messages[train]).astype(np.float32)
+        test_x = vectorizer.transform(messages[test]).astype(np.float32)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from None
     return Split(path.name, train_x, labels[train], test_x, labels[test])

@@ -13,7 +13,7 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 import jaxgen as jg
-from benchmarks.cases import CASES, Case
+from benchmarks.cases import CASES, MOST_CELLS, Case
 from benchmarks.data import TABLES, Split, load_messages, load_table
 from benchmarks.records import save_json, wide_console
 from benchmarks.timing import environment, milliseconds, race, seconds
@@ -47,14 +47,14 @@ class _Ours:
     def __init__(self, estimator: Any, num_classes: int) -> None:
         self.estimator, self.num_classes = estimator, num_classes
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> Any:
+    def fit(self, x: Any, y: np.ndarray) -> Any:
         self.classifier = jg.fit(self.estimator, x, y, num_classes=self.num_classes)
         return self.classifier
 
-    def posterior(self, x: np.ndarray) -> Any:
+    def posterior(self, x: Any) -> Any:
         return jg.log_posterior(self.classifier, x)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, x: Any) -> np.ndarray:
         return np.asarray(jg.predict(self.classifier, x))
 
 
@@ -73,21 +73,19 @@ class _Theirs:
     def __init__(self, estimator: Any) -> None:
         self.estimator = estimator
 
-    def fit(self, x: np.ndarray, y: np.ndarray) -> Any:
+    def fit(self, x: Any, y: np.ndarray) -> Any:
         self.estimator.fit(x, y)
 
-    def posterior(self, x: np.ndarray) -> Any:
+    def posterior(self, x: Any) -> Any:
         return self.estimator.predict_log_proba(x)
 
-    def predict(self, x: np.ndarray) -> np.ndarray:
+    def predict(self, x: Any) -> np.ndarray:
         return self.estimator.predict(x)
 
 
 def compare(case: Case, split: Split) -> list[Result]:
     """Fit and score one case on both sides, in turn."""
-    train_x, test_x = (
-        np.ascontiguousarray(case.prepare(split.train_x, x), np.float32) for x in (split.train_x, split.test_x)
-    )
+    train_x, test_x = (case.prepare(split.train_x, x) for x in (split.train_x, split.test_x))
     ours = _Ours(case.estimator, split.num_classes)
     sides: list[Any] = [ours] if case.peer is None else [ours, _Theirs(case.peer())]
     first, failures = [], []
@@ -107,7 +105,7 @@ def compare(case: Case, split: Split) -> list[Result]:
             library=side.library,
             failure=None,
             accuracy=float(np.mean(side.predict(test_x) == split.test_y)),
-            log_loss=float(-np.mean(log_posterior[np.arange(len(test_x)), split.test_y])),
+            log_loss=float(-np.mean(log_posterior[np.arange(len(split.test_y)), split.test_y])),
             first_fit_ms=1e3 * first[i],
             fit_ms=milliseconds(fits[i]),
             posterior_ms=milliseconds(scores[i]),
@@ -127,7 +125,8 @@ def run(text: Path | None, json_path: Path | None, tables: list[str] | None = No
     """Compare every case on every data set that suits it, print the tables, and write JSON where asked."""
     console = wide_console(112)
     splits = [load_table(name) for name in tables or TABLES] if text is None else [load_messages(text)]
-    jobs = [(case, split) for split in splits for case in CASES if case.suits(split, text=text is not None)]
+    suited = [(case, split) for split in splits for case in CASES if case.suits(split, text=text is not None)]
+    jobs = [(case, split) for case, split in suited if not case.is_too_large(split)]
     results: list[Result] = []
     # On small tables threads of BLAS wait for each other, and on a busy machine many times as long as they work.
     with threadpool_limits(1, "blas"), Progress(console=console, transient=True) as progress:
@@ -143,6 +142,11 @@ def run(text: Path | None, json_path: Path | None, tables: list[str] | None = No
         "Held-out rows; log loss in nats; times in ms, medians of alternating calls; ratio = scikit-learn / jaxgen.\n"
         "The first fit includes compilation; “fails” is a peer's own error on the same data; BLAS has one thread.\n"
         + (_SMOOTHING if text is None else "")
+        + "".join(
+            f"Left out: {case.name}, which takes dense rows; these would have more than {MOST_CELLS:,} cells.\n"
+            for case, split in suited
+            if case.is_too_large(split)
+        )
         + ", ".join(f"{key} {value}" for key, value in about.items()),
         highlight=False,
     )

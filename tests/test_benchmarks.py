@@ -8,9 +8,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy.sparse import issparse
 
 from benchmarks import __main__ as command
-from benchmarks import real_data
+from benchmarks import cases, real_data
 from benchmarks.data import load_messages, load_table
 from benchmarks.timing import Effort, race
 
@@ -45,6 +46,11 @@ def test_messages(monkeypatch, tmp_path, capsys):
     assert "messages.tsv: 40 rows" in printed
     assert "multinomial NB" in printed
     assert "Gaussian NB" not in printed
+    assert "logistic regression" in printed
+    assert "Left out" not in printed
+    monkeypatch.setattr(cases, "MOST_CELLS", 28 * 10)  # of fewer words than there are
+    assert run(monkeypatch, "--text", path) == 0
+    assert "Left out: logistic regression, which takes dense rows" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -121,4 +127,6 @@ def test_the_split_is_the_same_every_time_and_the_vocabulary_is_of_the_training_
     path = tmp_path / "messages.tsv"
     path.write_text(MESSAGES, encoding="utf-8")
     split = load_messages(path)
+    assert issparse(split.train_x)
+    assert issparse(split.test_x)
     assert (split.train_x.sum(axis=0) > 0).all()
