@@ -178,12 +178,13 @@ def measure(sweep: Sweep, advance: Callable[[Point], None], rounds: int, effort:
         x, y, num_classes = sweep.data(planned)
         size = int(x.nnz) if sweep.nonzeros else planned
         for name, estimator, peer in sweep.models:
-            for verb, ours, theirs in _verbs(estimator, peer(), x, y, num_classes):
+            for verb, ours, prepare, theirs in _verbs(estimator, peer(), x, y, num_classes):
                 point = Point(name, verb, size, {"jaxgen": ours})
                 seconds(ours)
                 last, took = latest.get((name, verb), (size, 0.0))
                 if took * size / last < PATIENCE:  # were it linear from there on
                     point.calls[SKLEARN] = theirs
+                    prepare()
                     latest[name, verb] = size, seconds(theirs)
                 else:
                     left_out.setdefault((name, SKLEARN, verb), []).append(size)
@@ -212,13 +213,13 @@ def measure(sweep: Sweep, advance: Callable[[Point], None], rounds: int, effort:
 
 def _verbs(
     estimator: Any, peer: Any, x: Any, y: np.ndarray, num_classes: int
-) -> list[tuple[str, Callable[[], Any], Callable[[], Any]]]:
-    """Fit and score: jaxgen's call and scikit-learn's, whose fit the score needs."""
+) -> list[tuple[str, Callable[[], Any], Callable[[], Any], Callable[[], Any]]]:
+    """Fit and score: jaxgen's call, and scikit-learn's with what comes before it."""
     classifier = jg.fit(estimator, x, y, num_classes=num_classes)
-    peer.fit(x, y)
+    fit = partial(peer.fit, x, y)
     return [
-        ("fit", partial(jg.fit, estimator, x, y, num_classes=num_classes), lambda: peer.fit(x, y)),
-        ("score", lambda: jg.log_posterior(classifier, x), lambda: peer.predict_log_proba(x)),
+        ("fit", partial(jg.fit, estimator, x, y, num_classes=num_classes), lambda: None, fit),
+        ("score", lambda: jg.log_posterior(classifier, x), fit, lambda: peer.predict_log_proba(x)),
     ]
 
 

@@ -138,12 +138,10 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
     # its own. This one never starts JAX, which would take an accelerator's memory. Spawned, since JAX has threads.
     context = multiprocessing.get_context("spawn")
     with (
-        # Interrupted, it ends at once, without a word.
         ProcessPoolExecutor(
             1,
             context,
-            initializer=signal.signal,
-            initargs=(signal.SIGINT, signal.SIG_DFL),
+            initializer=_begin,
             max_tasks_per_child=None if quick and not processes else 1,
         ) as process,
         Progress(console=console, transient=True) as progress,
@@ -179,6 +177,12 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
     )
     draw(record, out / "throughput.png")
     console.print(f"Written to {out}: throughput.json, throughput.png", highlight=False)
+
+
+def _begin() -> None:
+    """In a process that measures: interrupted it ends at once, without a word, and it compiles all that it runs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    jax.config.update("jax_enable_compilation_cache", val=False)
 
 
 def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[str, Any]:

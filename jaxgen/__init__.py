@@ -46,7 +46,7 @@ _ROOMS = {
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 
-__all__ = [*_ROOM_OF, "linear_regression", "metrics"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [*_ROOM_OF, "linear_regression", "metrics", "platform"]  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
 
 

@@ -2,6 +2,7 @@
 
 from jaxgen import linear_regression as linear_regression
 from jaxgen import metrics as metrics
+from jaxgen import platform as platform
 from jaxgen.bernoulli import Bernoulli as Bernoulli
 from jaxgen.bernoulli import BernoulliNB as BernoulliNB
 from jaxgen.categorical import Categorical as Categorical

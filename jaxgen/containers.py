@@ -56,7 +56,7 @@ def as_sparse(x: Any) -> CompressedRows | SparseRows:
         raise TypeError(
             "x must be a scipy.sparse matrix, or a BCOO or BCSR of shape (n, d) without batch or dense dimensions; "
             f"found {type(x).__name__} of shape {x.shape}{dimensions}. BCOO.from_scipy_sparse or BCOO.fromdense makes "
-            "one."
+            "one, of two axes."
         )
     if is_traced(x):
         return _entries_where_they_lie(x, kind)

@@ -11,7 +11,7 @@ import math
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import jax
 from jax import lax
@@ -144,7 +144,33 @@ _override: ContextVar[Tuning | None] = ContextVar("tuning", default=None)
 
 @contextlib.contextmanager
 def override(tuning: Tuning) -> Iterator[None]:
-    """Use this tuning on every platform, for a benchmark of the choices."""
+    """Use this tuning on every platform, for a benchmark of the choices.
+
+    Args:
+        tuning: `CPU`, `ACCELERATOR`, or one of them with other choices. A function of your own that `jax.jit` has
+            traced before keeps the program that it has.
+
+    Raises:
+        TypeError: if it is no `Tuning`.
+        ValueError: for a choice that there is not.
+
+    Example:
+        >>> import dataclasses, numpy as np, jaxgen as jg
+        >>> products = dataclasses.replace(jg.platform.CPU, class_sum="matmul")
+        >>> with jg.platform.override(products):
+        ...     c = jg.fit(jg.GaussianNB(), np.arange(8.0)[:, None], np.arange(8) % 2)
+        >>> print(c.density.mean[:, 0])
+        [3. 4.]
+    """
+    if not isinstance(tuning, Tuning):
+        raise TypeError(
+            "tuning must be a Tuning, such as dataclasses.replace(jaxgen.platform.CPU, class_sum='matmul'); found "
+            f"{tuning!r}."
+        )
+    for name, kind in get_type_hints(Tuning).items():
+        choices, found = get_args(kind), getattr(tuning, name)
+        if isinstance(found, str) and found not in choices:
+            raise ValueError(f"Tuning.{name} must be {' or '.join(map(repr, choices))}; found {found!r}.")
     token = _override.set(tuning)
     try:
         yield

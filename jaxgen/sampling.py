@@ -32,14 +32,13 @@ def sample(
         key: a key of `jax.random`.
         c: a generative classifier of any family.
         n: how many; static under `jit`.
-        y: the class of each, (n,); drawn from the prior without it.
+        y: the class of each, (n,), or one for all; drawn from the prior without it.
         total_count: m, the words of a document, one number or (n,), at most 2²⁴ in float32; for the multinomial, which
-            it must be given for.
+            it must be given for. (Inside `jax.shard_map` it takes `check_vma=False`, as `jax.random.multinomial` does.)
 
     Returns:
-        x in the dtype of the classifier, and y; a row is NaN where no class has a probability, and under a trace where
-        its class does not exist. Of a
-        multinomial inside `jax.shard_map` only with `check_vma=False`: `jax.random.multinomial` has no such types.
+        x in the dtype of the classifier, and y, (n,). A row is NaN where no class has a probability, and under a trace
+        where its class does not exist.
 
     Raises:
         ValueError: for n below 1, y or total_count out of range, and a total_count that is missing or has no use.
@@ -68,7 +67,7 @@ def sample(
     num_classes = c.class_shape[0]
     if y is not None:
         y = arguments.as_array("y", y)
-        arguments.check_whole("y", y, (n,), most=num_classes - 1)
+        arguments.check_whole("y", y, (n,) if y.ndim else (), most=num_classes - 1)
     if total_count is not None:
         total_count = arguments.as_array("total_count", total_count)
         most = 2 ** (jnp.finfo(working_dtype(jax.tree.leaves(c.density)[0].dtype)).nmant + 1)
@@ -86,7 +85,7 @@ def _sample_program(key: Array, c: Classifier[Any], n: int, y: Any, total_count:
     is_prior = y is not None or (jnp.max(c.log_prior) > -jnp.inf)
     if y is None:
         y = jax.random.categorical(of_class, c.log_prior, shape=(n,))
-    y = jnp.asarray(y).astype(jnp.int32)
+    y = jnp.broadcast_to(jnp.asarray(y).astype(jnp.int32), (n,))
     if total_count is not None:
         total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))
     x = c.density.sample(of_features, y, total_count)

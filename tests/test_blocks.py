@@ -113,6 +113,15 @@ def test_under_a_trace_both_platforms_are_compiled_and_an_eager_call_knows_its_o
     assert platform.tuning_of(jnp.ones(2)) == own
 
 
+def test_choices_that_there_are_not_are_refused():
+    for tuning, error, message in (
+        ("cpu", TypeError, "tuning must be a Tuning.*found 'cpu'"),
+        (dataclasses.replace(platform.CPU, class_sum="hash"), ValueError, "'scatter' or 'matmul'; found 'hash'"),
+    ):
+        with pytest.raises(error, match=message), platform.override(tuning):
+            pass
+
+
 @of_a_cpu
 @pytest.mark.parametrize("n", [1, 5, 16, 33, 100, 1001, 1024])
 @pytest.mark.parametrize("piece", [16, 2000])

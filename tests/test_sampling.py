@@ -102,6 +102,8 @@ def test_given_classes_are_kept_and_jit_changes_nothing(case):
     draw = jax.jit(jg.sample, static_argnums=2)
     x, same = jg.sample(jax.random.key(5), c, 5, y=y, total_count=total_of(c))
     np.testing.assert_array_equal(same, y)
+    ones, of_all = (jg.sample(jax.random.key(5), c, 5, y=y, total_count=total_of(c)) for y in (np.ones(5, int), 1))
+    jax.tree.map(np.testing.assert_array_equal, ones, of_all)
     np.testing.assert_array_equal(draw(jax.random.key(5), c, 5, y=y, total_count=total_of(c))[0], x)
     if total_of(c):
         totals = np.arange(5)

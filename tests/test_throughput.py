@@ -8,12 +8,12 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
+from sklearn.naive_bayes import GaussianNB
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import report, throughput
+from benchmarks import report, scaling, throughput
 from benchmarks.growth import duration, exponent
-from benchmarks.scaling import half_decades
 from benchmarks.synthetic import TextModel, bayes_error, gaussian_rows, unaligned
 from benchmarks.throughput_cases import CASES
 from benchmarks.timing import Effort, race
@@ -133,9 +133,35 @@ def test_the_exponent_of_a_power_law_is_that_of_its_end():
 
 
 def test_sizes_and_durations():
-    assert half_decades(1_000, 1_000_000) == [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
-    assert half_decades(1_000, 20_000) == [1_000, 3_000, 10_000, 20_000]
+    assert scaling.half_decades(1_000, 1_000_000) == [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000]
+    assert scaling.half_decades(1_000, 20_000) == [1_000, 3_000, 10_000, 20_000]
     assert [duration(seconds) for seconds in (2.94, 0.1, 0.0123, 2.5e-4)] == ["2.9 s", "100 ms", "12 ms", "250 µs"]
+
+
+def test_a_sweep_is_measured_and_drawn_and_a_peer_that_takes_too_long_is_left_alone(monkeypatch, tmp_path, capsys):
+    fitted = []
+
+    class Peer(GaussianNB):
+        def fit(self, x, y):
+            fitted.append(len(x))
+            return super().fit(x, y)
+
+    def rows(n):
+        return *gaussian_rows(n, 3, 2)[:2], 2
+
+    sweep = scaling.Sweep("rows", "rows", "3 features", [100, 300, 1_000], rows, [("NB", jg.GaussianNB(), Peer)])
+    monkeypatch.setattr(scaling, "sweeps", lambda *_, **__: [sweep])
+    monkeypatch.setattr(scaling, "PATIENCE", 1e-9)
+    assert run(monkeypatch, "scaling", "--quick", "--out", tmp_path) == 0
+    assert "scikit-learn score of NB at [300, 1000]" in " ".join(capsys.readouterr().out.split())
+    assert set(fitted) == {100}
+    lines = json.loads((tmp_path / "scaling.json").read_text())["lines"]
+    assert {(line["library"], line["verb"]): line["sizes"] for line in lines} == {
+        (library, verb): sizes
+        for library, sizes in (("jaxgen", [100, 300, 1_000]), ("scikit-learn", [100]))
+        for verb in ("fit", "score")
+    }
+    assert (tmp_path / "scaling-rows.png").stat().st_size > 10_000
 
 
 def test_calls_are_timed_in_turn():
@@ -245,8 +271,8 @@ def test_the_report_says_what_the_records_say(tmp_path):
     record = {"environment": about, "rates": rates, "sizes": asdict(Sizes()), "results": [result]}
     (tmp_path / "throughput.json").write_text(json.dumps(record))
     line = {"sweep": "rows", "model": "LDA", "verb": "fit", "sizes": [1_000, 10_000], "exponent": 0.98}
-    scaling = {"lines": [line | {"library": "jaxgen", "seconds": [[1.0], [0.1, 0.2, 0.3]]}]}
-    (tmp_path / "scaling.json").write_text(json.dumps(scaling))
+    growth = {"lines": [line | {"library": "jaxgen", "seconds": [[1.0], [0.1, 0.2, 0.3]]}]}
+    (tmp_path / "scaling.json").write_text(json.dumps(growth))
     text = report.markdown(tmp_path)
     assert r"| LDA\|fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
     assert "reads 20 GB/s" in text
