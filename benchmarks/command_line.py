@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     scaling = _measuring(commands, "scaling", "how time grows with words, with nonzeros and with rows")
     scaling.add_argument(
-        "--max-n", type=_thousands, default=1_000_000, metavar="N", help="rows at most (default: %(default)s)"
+        "--max-n", type=_thousands, metavar="N", help="rows at most (default: a million, ten on an accelerator)"
     )
     scaling.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
 

@@ -53,7 +53,8 @@ def _throughput(record: dict[str, Any]) -> str:
     libraries = list(dict.fromkeys(library for r in results for library in r["ms"]))
     asked = ["asked"] * any(r["target"] is not None for r in results)
     several = ["between"] * any(len(r["seconds"]) > 1 for r in results)
-    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", *several, *asked, "GB/s", "GFLOP/s"]
+    header = ["job", *(f"{library}, ms" for library in libraries), "ratio", *several, *asked]
+    header += ["compile, ms", "GB/s", "GFLOP/s"]
     rows = [
         [
             r["name"],
@@ -61,6 +62,7 @@ def _throughput(record: dict[str, Any]) -> str:
             f"{_number(r['ratio'])}×",
             *(_between(ratios(r["seconds"], SKLEARN)) for _ in several),
             *("–" if r["target"] is None else f"{r['target']:g}×" for _ in asked),
+            _number(r["compile_ms"]),
             _number(r["gigabytes_per_second"]),
             _number(r["gigaflops"]),
         ]

@@ -264,6 +264,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
         "ratio": 15.0,
         "target": 10.0,
         "gigabytes_per_second": 40.0,
+        "compile_ms": 410.0,
         "gigaflops": None,
         "seconds": [{"jaxgen": [0.002], "scikit-learn": [0.03]}],
     }
@@ -274,7 +275,7 @@ def test_the_report_says_what_the_records_say(tmp_path):
     growth = {"lines": [line | {"library": "jaxgen", "seconds": [[1.0], [0.1, 0.2, 0.3]]}]}
     (tmp_path / "scaling.json").write_text(json.dumps(growth))
     text = report.markdown(tmp_path)
-    assert r"| LDA\|fit | 2.00 | 30.0 | 15.0× | 10× | 40.0 | – |" in text
+    assert r"| LDA\|fit | 2.00 | 30.0 | 15.0× | 10× | 410 | 40.0 | – |" in text
     assert "reads 20 GB/s" in text
     assert "100,000 documents × 50,000 words" in text
     assert "| rows | LDA fit | 1,000 – 10,000 | 0.98 | – | 200 | – |" in text
