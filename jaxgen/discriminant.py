@@ -20,7 +20,7 @@ from jaxgen.matrices import cholesky_or_nan, inverse_factor, with_diagonal
 from jaxgen.moments import Moments, diagonal, resolved
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, working_dtype
 from jaxgen.pytree import STATIC, pytree
-from jaxgen.regularisation import beside, between, pool, ridge_unit, shrinkage_column, why_not_finite
+from jaxgen.regularisation import beside, between, check_alone, pool, ridge_unit, shrinkage_column, why_not_finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,8 +66,8 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         pooling: λ, from 0 (a covariance for each class) to 1 (the shared one).
         shrinkage: γ, from 0 to 1: one number, or one for each class (K,), such as `jaxgen.ledoit_wolf` gives.
         target: what γ moves to: "spherical", or "diagonal" for diag(Σ_k).
-        prior: with one, the estimate is the joint mode of the posterior of means and covariances, and ridge, pooling
-            and shrinkage play no part.
+        prior: with one, the estimate is the joint mode of the posterior of means and covariances; the ridge then plays
+            no part, and pooling and shrinkage are refused.
         prior_alpha: pseudo-count of each class in the prior.
 
     Example:
@@ -100,6 +100,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             raise TypeError(f"GDA.prior must be a NormalInverseWishart or None; found {self.prior!r}.")
         if self.prior is not None:
             self.prior.check()
+            check_alone(self)
 
     def check_statistics(self, statistics: Any) -> None:
         """Raise for a prior that does not fit the features as well."""

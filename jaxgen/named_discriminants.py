@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from jaxgen.discriminant import GDA
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from jax import Array
 
     from jaxgen.conjugate import NormalInverseWishart
     from jaxgen.discriminant import Target
 
 
-class Regularisation(TypedDict, total=False):
-    """Fields of GDA that the named forms take by name."""
-
-    pooling: Array | float
-    shrinkage: Array | float
-    target: Target
-    prior: NormalInverseWishart | None
-
-
 def LDA(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+    ridge: Array | float = 1e-6,
+    prior_alpha: Array | float = 0.0,
+    *,
+    pooling: Array | float = 0.0,
+    shrinkage: Array | float = 0.0,
+    target: Target = "spherical",
+    prior: NormalInverseWishart | None = None,
 ) -> GDA:
     """Linear discriminant analysis: GDA with one full covariance shared by the classes.
 
@@ -39,11 +34,26 @@ def LDA(  # noqa: N802
         >>> print(f"{jg.to_linear(c).weights[0, 1]:.3f}")  # Σ⁻¹ = 1 times the mean 4 about that of both means, 2.5
         1.500
     """
-    return GDA("full", shared=True, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
+    return GDA(
+        "full",
+        shared=True,
+        ridge=ridge,
+        pooling=pooling,
+        shrinkage=shrinkage,
+        target=target,
+        prior=prior,
+        prior_alpha=prior_alpha,
+    )
 
 
 def QDA(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+    ridge: Array | float = 1e-6,
+    prior_alpha: Array | float = 0.0,
+    *,
+    pooling: Array | float = 0.0,
+    shrinkage: Array | float = 0.0,
+    target: Target = "spherical",
+    prior: NormalInverseWishart | None = None,
 ) -> GDA:
     """Quadratic discriminant analysis: GDA with a full covariance for each class.
 
@@ -56,11 +66,26 @@ def QDA(  # noqa: N802
         >>> jg.predict(jg.fit(jg.QDA(), x, y), np.array([[-4.0], [0.5], [4.0]])).tolist()  # the wider class is outside
         [1, 0, 1]
     """
-    return GDA("full", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
+    return GDA(
+        "full",
+        shared=False,
+        ridge=ridge,
+        pooling=pooling,
+        shrinkage=shrinkage,
+        target=target,
+        prior=prior,
+        prior_alpha=prior_alpha,
+    )
 
 
 def GaussianNB(  # noqa: N802
-    ridge: Array | float = 1e-6, prior_alpha: Array | float = 0.0, **regularisation: Unpack[Regularisation]
+    ridge: Array | float = 1e-6,
+    prior_alpha: Array | float = 0.0,
+    *,
+    pooling: Array | float = 0.0,
+    shrinkage: Array | float = 0.0,
+    target: Target = "spherical",
+    prior: NormalInverseWishart | None = None,
 ) -> GDA:
     """Gaussian naive Bayes: GDA with a diagonal covariance for each class.
 
@@ -73,4 +98,13 @@ def GaussianNB(  # noqa: N802
         >>> jg.fit(jg.GaussianNB(ridge=0.0), x, y).density.scale.tolist()
         [[1.0, 2.0], [3.0, 1.0]]
     """
-    return GDA("diagonal", shared=False, ridge=ridge, prior_alpha=prior_alpha, **regularisation)
+    return GDA(
+        "diagonal",
+        shared=False,
+        ridge=ridge,
+        pooling=pooling,
+        shrinkage=shrinkage,
+        target=target,
+        prior=prior,
+        prior_alpha=prior_alpha,
+    )

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen.numerics import nonnegative_or_nan, safe_divide
+from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from jaxgen.diagonal import DiagonalGaussian
     from jaxgen.discriminant import GDA
     from jaxgen.gaussian import Gaussian
+
+
+def check_alone(estimator: GDA) -> None:
+    """Raise for a pooling or shrinkage that would play no part."""
+    for name in ("pooling", "shrinkage"):
+        value = primal(getattr(estimator, name))
+        if not is_traced(value) and np.any(np.asarray(value) != 0):
+            raise ValueError(
+                f"GDA.{name} must be 0 beside a prior, whose scale and degrees regularise in its place; found {value}. "
+                "Leave one of them out."
+            )
 
 
 def beside(weight: Float[Array, "classes features"], scatter: Array) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 from jaxgen import em_runs
 
@@ -16,30 +16,25 @@ if TYPE_CHECKING:
     from jaxgen.estimator import D, GenerativeEstimator
 
 
-class Options(TypedDict, total=False):
-    """Arguments of `train_em` that `fit_em` takes by name."""
-
-    num_classes: int | None
-    key: Array | None
-    sample_weight: Real[AnyArray, " n"] | None
-    unlabelled_weight: Array | float
-    observed: Bool[AnyArray, "n d"] | None
-    start: str | Classifier[Any] | None
-    restarts: int
-    tolerance: Array | float
-    max_steps: int
-
-
 def fit_em(
     estimator: GenerativeEstimator[Any, D],
     x: Real[AnyArray, "n d"],
     y: Int[AnyArray, " n"] | Float[AnyArray, "n classes"] | None = None,
-    **options: Unpack[Options],
+    *,
+    num_classes: int | None = None,
+    key: Array | None = None,
+    sample_weight: Real[AnyArray, " n"] | None = None,
+    unlabelled_weight: Array | float = 1.0,
+    observed: Bool[AnyArray, "n d"] | None = None,
+    start: str | Classifier[D] | None = None,
+    restarts: int = 1,
+    tolerance: Array | float = 1e-6,
+    max_steps: int = 1000,
 ) -> Classifier[D]:
     """Fit a classifier to rows of which some or all have no label, by expectation-maximisation.
 
-    The classifier alone of `train_em`, which names the options and the errors; with a warning where it did not
-    converge.
+    The classifier alone of `train_em`, which says what the arguments are and what is raised; with a warning where it
+    did not converge.
 
     Example:
         >>> import jax, numpy as np, jaxgen as jg
@@ -51,7 +46,20 @@ def fit_em(
         >>> jg.predict(jg.fit_em(jg.GaussianNB(), x, y, key=jax.random.key(0)), x).tolist()
         [1, 1, 1, 0, 0, 0]
     """
-    classifier, report = train_em(estimator, x, y, **options)
+    classifier, report = train_em(
+        estimator,
+        x,
+        y,
+        num_classes=num_classes,
+        key=key,
+        sample_weight=sample_weight,
+        unlabelled_weight=unlabelled_weight,
+        observed=observed,
+        start=start,
+        restarts=restarts,
+        tolerance=tolerance,
+        max_steps=max_steps,
+    )
     em_runs.warn_unless_converged(report, stacklevel=3)
     return classifier
 

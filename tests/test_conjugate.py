@@ -706,6 +706,8 @@ NIW = jg.NormalInverseWishart
         (jg.BernoulliNB(beta=-1.0), BITS, ValueError, "BernoulliNB.beta must be finite and 0 or more; found -1.0"),
         (jg.BernoulliNB([1.0, 2.0, 3.0]), BITS, TypeError, "alpha must be one real number or an array of them"),
         (jg.QDA(pooling=1.5), REALS, ValueError, "GDA.pooling must be from 0 to 1; found 1.5"),
+        (jg.QDA(pooling=0.5, prior=NIW()), REALS, ValueError, "GDA.pooling must be 0 beside a prior.*found 0.5"),
+        (jg.LDA(shrinkage=0.1, prior=NIW()), REALS, ValueError, "GDA.shrinkage must be 0 beside a prior.*found 0.1"),
         (jg.QDA(shrinkage=np.array([0.5, -0.1])), REALS, ValueError, "shrinkage must be from 0 to 1; .* at index 1"),
         (jg.LDA(shrinkage=np.ones(2)), REALS, ValueError, r"one for each of 1 covariances.*shared=True\) gives one"),
         (jg.LDA(target="identity"), REALS, ValueError, "target must be 'spherical' or 'diagonal'; found 'identity'"),
