@@ -61,7 +61,7 @@ def draw(record: dict[str, Any], sweep: dict[str, str], path: Path) -> None:
             axis.set_major_formatter(FuncFormatter(form))
         panel.minorticks_off()
         plain(panel)
-        panel.legend(fontsize=8.5, frameon=False, loc="upper left", bbox_to_anchor=(-0.02, -0.17))
+        panel.legend(fontsize=8.5, frameon=False, handlelength=3.4, loc="upper left", bbox_to_anchor=(-0.02, -0.17))
     panels[0].set_ylabel("time of one call (log scale)", fontsize=9.5)
     panels[1].tick_params(axis="y", length=0)
     about = record["environment"]

@@ -53,9 +53,12 @@ def run(out: Path) -> None:
     """Draw the digits, and say how many are recognised."""
     images, recognised = draw()
     titles = [("real", "real digits"), *((name, f"{name}: {text}") for name, _, text in MODELS)]
-    picture = figure(6.4, 1.62 * len(titles) + 0.7, left=0.15, right=0.15, bottom=0.1, top=0.85)
+    about = environment()
+    picture = figure(6.4, 1.62 * len(titles) + 0.95, left=0.15, right=0.15, bottom=0.1, top=1.1)
     picture.subplots_adjust(hspace=0.3)
     picture.suptitle("Digits that generative classifiers imagine", color=INK, x=0.024, y=0.985, ha="left", fontsize=13)
+    judged = f"recognised: by the nearest of half of the real digits; {about['device']}, {about['date']}"
+    picture.text(0.024, 0.937, judged, color=INK, fontsize=8.5)
     for axes, (name, title) in zip(picture.subplots(len(titles), 1), titles, strict=True):
         x, y = images[name]
         most = 1.0 if name == "Bernoulli naive Bayes" else 16.0
@@ -68,7 +71,6 @@ def run(out: Path) -> None:
         axes.tick_params(length=0)
         axes.grid(color=MUTED, linewidth=0.4)
     save_picture(picture, out / "samples.png")
-    about = environment()
     save_json({"environment": about, "recognised": recognised, "each": EACH, "seed": SEED}, out / "samples.json")
     console = wide_console(118)
     for name, title in titles:

@@ -227,7 +227,8 @@ def domain_of(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Doma
         tests = [domain.contains(x[..., _indices(group)]) for domain, group in groups]
         return (np if isinstance(x, np.ndarray) else jnp).concatenate(tests, axis=-1)[..., order]
 
-    expected = "; ".join(f"{domain.expected} in columns {', '.join(map(str, group))}" for domain, group in groups)
+    places = [f"column{'s' * (len(group) > 1)} {', '.join(map(str, group))}" for _, group in groups]
+    expected = "; ".join(f"{domain.expected} in {place}" for (domain, _), place in zip(groups, places, strict=True))
     remedies = dict.fromkeys(domain.remedy for domain, _ in groups if domain.remedy)
     shows = all(domain.shows for domain in domains)
     return Domain(contains, expected, " ".join(remedies), shows=shows, adds=False, groups=groups)

@@ -132,6 +132,11 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Whether all families can leave features out."""
         return all(estimator.takes_missing for estimator, _ in self.parts)
 
+    def _check_missing(self, observed: Any, given: Any) -> None:
+        if observed is not None and not self.takes_missing:
+            next(estimator for estimator, _ in self.parts if not estimator.takes_missing)._check_missing(observed, None)
+        super()._check_missing(observed, given)
+
     @property
     def fills_in(self) -> bool:
         """Whether one of the families does."""

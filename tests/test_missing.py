@@ -502,6 +502,16 @@ def test_a_feature_that_no_row_observed_is_where_its_prior_says():
             "MultinomialNB cannot be fitted with observed",
         ),
         (
+            lambda c, x, o: jg.fit(
+                jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.MultinomialNB(), range(1, x.shape[1])))),
+                abs(x),
+                np.arange(6) % 2,
+                observed=o,
+            ),
+            TypeError,
+            "^MultinomialNB cannot be fitted with observed",
+        ),
+        (
             lambda c, x, o: jg.LDA().statistics(x, np.arange(6) % 2, observed=o),
             TypeError,
             "take given, the current classifier",
