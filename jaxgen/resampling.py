@@ -70,7 +70,9 @@ def cross_validate(
     A generative estimator reads the data once for its statistics and once to score, however many folds there are, from
     a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each. `jax.vmap`
     over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on them.
-    Leave-one-out is exact and one program, whose memory grows with the logarithm of the rows.
+    Leave-one-out is exact and one program, whose memory grows with the logarithm of the rows; of full covariances each
+    row takes a factorisation, for QDA one for each class, and of small data the program takes longer to compile than
+    the fits would.
 
     Args:
         estimator: any of jaxgen's.
