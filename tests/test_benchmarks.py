@@ -11,7 +11,7 @@ import pytest
 from scipy.sparse import issparse
 
 from benchmarks import __main__ as command
-from benchmarks import cases, real_data
+from benchmarks import cases, real_data, warm_start
 from benchmarks.data import load_messages, load_table
 from benchmarks.timing import Effort, race
 
@@ -113,6 +113,14 @@ def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_two(monkeypatch, t
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert message in captured.err
+
+
+def test_a_warm_start_is_timed_beside_a_cold_one(monkeypatch):
+    monkeypatch.setattr(warm_start, "race", partial(race, effort=Effort(budget=0.0)))
+    split = load_table("wine")
+    found = warm_start.measure("wine", split.train_x, split.train_y)
+    assert [result.start for result in found] == ["zero", "LDA", "diagonal LDA"]
+    assert all(0 < result.steps < 20 and min(result.seconds) > 0 for result in found)
 
 
 def test_no_folder_for_json(monkeypatch, tmp_path, capsys):
