@@ -62,12 +62,20 @@ def covariance(x: PartialRows, inverse: Float[Array, "n covariances d d"]) -> Fl
 
 
 def expected(
-    x: PartialRows, labels: Labels, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
-) -> tuple[Float[Array, "rows d"], HardLabels, Float[Array, "covariances d d"]]:
+    x: PartialRows,
+    labels: Labels,
+    mean: Float[Array, "classes d"],
+    whitening: Float[Array, "covariances d d"],
+    *,
+    shared: bool,
+) -> tuple[Float[Array, "rows d"], HardLabels, Float[Array, "sums d d"]]:
     """Rows as they are expected under their own class, whose they are, and the covariances of what was missing, summed.
 
-    Rows that are shared by classes are given once for each.
+    Rows that are shared by classes are given once for each. The sums are of each class, or `shared` by all, whether the
+    covariances by which they are made are or not.
     """
+    if not shared:
+        whitening = jnp.broadcast_to(whitening, (len(mean), *whitening.shape[1:]))
     if isinstance(labels, SoftLabels):
         r, k = labels.dense(), labels.num_classes
         residual, inverse = residuals(x, mean, whitening)
@@ -76,19 +84,22 @@ def expected(
         spread = einsum("nk,nkij->kij", weight, covariance(x, inverse))
         own = jnp.tile(jnp.arange(k, dtype=jnp.int32), len(r))
         labels = HardLabels(own, r.reshape(-1), k, tuning=labels.tuning, dtype=r.dtype)
-        return filled.reshape(-1, filled.shape[-1]), labels, spread
+        return filled.reshape(-1, filled.shape[-1]), labels, _over_classes(spread, shared=shared)
 
     def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
         row = jax.tree.map(lambda leaf: leaf[None], x)
         residual, inverse = residuals(row, mean[None], whitening[None])
         return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, inverse)[0, 0]
 
-    shared = len(whitening) == 1
-    filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if shared else 0))(
-        x, labels.expand(mean), whitening[0] if shared else labels.expand(whitening)
+    single = len(whitening) == 1
+    filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if single else 0))(
+        x, labels.expand(mean), whitening[0] if single else labels.expand(whitening)
     )
-    total = labels.class_sum(spread)
-    return filled, labels, jnp.sum(total, axis=0, keepdims=True) if shared else total
+    return filled, labels, _over_classes(labels.class_sum(spread), shared=shared)
+
+
+def _over_classes(sums: Float[Array, "classes d d"], *, shared: bool) -> Float[Array, "sums d d"]:
+    return jnp.sum(sums, axis=0, keepdims=True) if shared else sums
 
 
 def drawn(

@@ -178,7 +178,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         if self.covariance != "full":
             return self.summarise(x, labels)
         density = whole(density)
-        rows, labels, spread = expected(x, labels, density.mean, inverse_factor(density.cholesky))
+        rows, labels, spread = expected(x, labels, density.mean, inverse_factor(density.cholesky), shared=self.shared)
         moments = self.summarise(rows, labels)
         return dataclasses.replace(moments, scatter=moments.scatter + spread)
 
@@ -186,7 +186,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """Maximum likelihood, regularised; with a prior the mode of the posterior."""
         if self.prior is not None:
             after = gaussian_posterior.update(self.prior, statistics, self.covariance)
-            return self._density(after.mean, gaussian_posterior.mode(after, self.covariance), jnp.ones((), bool))
+            return gaussian_posterior.mode(after, self.covariance)
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)
         pooled_mean = safe_divide(jnp.sum(statistics.first_moment, axis=0, keepdims=True), total)

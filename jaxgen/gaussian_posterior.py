@@ -16,9 +16,10 @@ import numpy as np
 
 from jaxgen import lapack
 from jaxgen.diagonal import DiagonalGaussian
-from jaxgen.matrices import cholesky_or_nan, diagonals, inverse_factor
+from jaxgen.gaussian import Gaussian
+from jaxgen.matrices import cholesky, cholesky_or_nan, diagonals, factor_of_sum, inverse_factor, known_factor
 from jaxgen.moments import Moments
-from jaxgen.numerics import einsum
+from jaxgen.numerics import einsum, matmul
 from jaxgen.rising import log_rising
 from jaxgen.student import DiagonalStudentT, StudentT
 from jaxgen.total import Total
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from jaxgen.conjugate import NormalInverseWishart
-    from jaxgen.gaussian import Gaussian
 
 
 class Posterior(NamedTuple):
@@ -37,15 +37,17 @@ class Posterior(NamedTuple):
     Attributes:
         mean: m, (K, d).
         mean_weight: κ, (K, 1), or (K, d) where features were missing.
-        scale: S, (K, d, d) for full covariances, (K, d) for diagonal and (K, 1) for spherical ones, with 1 in place of
-            K where they are shared.
-        degrees: ν, (K, 1) or (K, d), with 1 in place of K as well.
+        root: of S: its lower Cholesky factor, (K, d, d), for full covariances, the root of each variance, (K, d) for
+            diagonal and (K, 1) for spherical ones, with 1 in place of K where they are shared.
+        growth: log |S| less that of the prior, of each block, (K, 1) or (K, d), with 1 in place of K as well.
+        degrees: ν, of the same shape.
         observations: what the data added to ν.
     """
 
     mean: Float[Array, "classes d"]
     mean_weight: Float[Array, "classes features"]
-    scale: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
+    root: Float[Array, "covariances d"] | Float[Array, "covariances d d"]
+    growth: Float[Array, "covariances features"]
     degrees: Float[Array, "covariances features"]
     observations: Float[Array, "covariances features"]
 
@@ -61,40 +63,80 @@ def update(prior: NormalInverseWishart, statistics: Moments, covariance: str) ->
     weight, spherical = jnp.asarray(prior.mean_weight).astype(dtype), covariance == "spherical"
     pseudo = jnp.where(weight > 0, weight, jnp.nan)
     mean = jnp.broadcast_to(jnp.asarray(prior.mean).astype(dtype), (classes, d))
-    merged = statistics.merge(
-        Moments(
-            Total.of(jnp.broadcast_to(pseudo, (classes,))),
-            Total.of(mean),
-            jnp.zeros_like(statistics.scatter),
-            None if statistics.feature_weight is None else Total.of(jnp.broadcast_to(pseudo, (classes, d))),
-        )
+    start = Moments(
+        Total.of(jnp.broadcast_to(pseudo, (classes,))),
+        Total.of(mean),
+        jnp.zeros_like(statistics.scatter),
+        None if statistics.feature_weight is None else Total.of(jnp.broadcast_to(pseudo, (classes, d))),
     )
+    merged = statistics.merge(start)
     scatter, rows = merged.scatter, statistics.weight.value
     if spherical:
         scatter = jnp.sum(scatter, axis=-1, keepdims=True)
         rows = jnp.sum(jnp.broadcast_to(rows, (classes, d)), axis=-1, keepdims=True)
     if scatter.shape[0] == 1:
         rows = jnp.sum(rows, axis=0, keepdims=True)
-    return Posterior(
-        merged.mean.value,
-        merged.weight.value,
-        _scale(prior, scatter.shape[1:], dtype)[None] + scatter,
-        _degrees(prior, d if covariance == "full" else 1, dtype) + rows,
-        rows,
-    )
+    scale = _scale(prior, scatter.shape[1:], dtype)[None]
+    if covariance == "full":
+        root = known_factor(scale + scatter, _factor(scale, statistics, start))
+        growth = _growth(cholesky(scale), scatter, root)
+    else:
+        root, growth = jnp.sqrt(scale + scatter), jnp.log1p(scatter / scale)
+    degrees = _degrees(prior, d if covariance == "full" else 1, dtype) + rows
+    return Posterior(merged.mean.value, merged.weight.value, root, growth, degrees, rows)
 
 
-def mode(posterior: Posterior, covariance: str) -> Array:
-    """Σ at the joint mode of all means and covariances, in the form of `Posterior.scale`; the means' are its means.
+def _factor(scale: Float[Array, "1 d d"], data: Moments, start: Moments) -> Float[Array, "covariances d d"]:
+    """The Cholesky factor of S, without derivatives.
+
+    What the distance of the data from m₀ adds may be so large that beside it the rest would be rounded away: it is
+    added to the factor of that rest.
+    """
+    scale, data, start = jax.lax.stop_gradient((scale, data, start))
+    factor = cholesky_or_nan(scale + data.scatter, jnp.ones((), bool))
+    rows, pseudo = data.class_weight.value, start.class_weight.value
+    weight = rows * (pseudo / (rows + pseudo))
+    distance = jnp.where(rows[:, None] > 0, data.mean.merge(-start.mean).value, 0.0)
+    if len(factor) == len(distance):
+        return factor_of_sum(factor, weight, distance)
+
+    def add(factor: Array, of_class: tuple[Array, Array]) -> tuple[Array, None]:
+        weight, distance = of_class
+        return factor_of_sum(factor, weight[None], distance[None]), None
+
+    return jax.lax.scan(add, factor, (weight, distance))[0]
+
+
+def _growth(
+    start: Float[Array, "1 d d"], added: Float[Array, "covariances d d"], factor: Float[Array, "covariances d d"]
+) -> Float[Array, "covariances 1"]:
+    """log |S₀ + A| / |S₀| by the Cholesky factors of both, with the digits of A where it is small beside S₀.
+
+    That of I + L₀⁻¹AL₀⁻ᵀ is L₀⁻¹L, of which the square of a diagonal element exceeds 1 by that of the matrix less the
+    squares that stand beside it.
+    """
+    whitening = inverse_factor(start)
+    relative = matmul(whitening, factor)
+    of_added = einsum("kij,kij->ki", matmul(whitening, added), jnp.broadcast_to(whitening, added.shape))
+    excess = of_added - jnp.sum(jnp.tril(relative, -1) ** 2, axis=-1)
+    small = of_added < 1
+    logs = jnp.where(small, jnp.log1p(jnp.where(small, excess, 0.0)), 2 * jnp.log(diagonals(relative)))
+    return jnp.sum(logs, axis=-1, keepdims=True)
+
+
+def mode(posterior: Posterior, covariance: str) -> Gaussian | DiagonalGaussian:
+    """The density at the joint mode of all means and covariances.
 
     The density of Σ has the power −½ (ν + p + 1) of its determinant, and each mean that it goes with adds −½, or for a
     spherical covariance, whose determinant is σ²'s to the power d, −½ d of σ².
     """
     classes, d = posterior.mean.shape
-    means = classes // posterior.scale.shape[0]
+    means = classes // posterior.root.shape[0]
     block = d if covariance == "full" else 1
-    divisor = posterior.degrees + (block + 1 + means * (d if covariance == "spherical" else 1))
-    return posterior.scale / (divisor[..., None] if covariance == "full" else divisor)
+    divisor = jnp.sqrt(posterior.degrees + (block + 1 + means * (d if covariance == "spherical" else 1)))
+    if covariance == "full":
+        return Gaussian(posterior.mean, posterior.root / divisor[..., None])
+    return DiagonalGaussian(posterior.mean, posterior.root / divisor)
 
 
 def log_parameter_prior(
@@ -126,15 +168,15 @@ def log_evidence(prior: NormalInverseWishart, statistics: Moments, covariance: s
     after = update(prior, statistics, covariance)
     d, dtype = after.mean.shape[1], after.mean.dtype
     block = d if covariance == "full" else 1
-    start = _scale(prior, after.scale.shape[1:], dtype)[None]
     degrees, half = _degrees(prior, block, dtype), after.observations / 2
     # Gamma functions and scales are both taken in units of ν/2, in which neither is large.
     unit = after.degrees / 2
     steps = ((degrees - jnp.arange(block, dtype=dtype)) / 2)[None, None]
     gammas = jnp.sum(log_rising(steps, half[..., None], unit[..., None]), axis=-1)
-    now = _log_determinant(after.scale / (unit[..., None] if covariance == "full" else unit), covariance)
-    growth = now + block * jnp.log(unit) - _log_determinant(start, covariance)
-    terms = gammas - half * now - degrees / 2 * growth
+    scale = 2 * jnp.log((diagonals(after.root) if covariance == "full" else after.root) / jnp.sqrt(unit))
+    if covariance == "full":
+        scale = jnp.sum(scale, axis=-1, keepdims=True)
+    terms = gammas - half * scale - degrees / 2 * after.growth
     rows = jnp.broadcast_to(statistics.weight.value, after.mean.shape)
     means = jnp.log1p(rows / jnp.asarray(prior.mean_weight).astype(dtype))
     return jnp.sum(terms) - 0.5 * jnp.sum(means) - 0.5 * float(np.log(np.pi)) * jnp.sum(rows)
@@ -146,9 +188,8 @@ def predictive(posterior: Posterior, covariance: str) -> StudentT | DiagonalStud
     widening = jnp.sqrt(1 + 1 / posterior.mean_weight)
     if covariance == "full":
         degrees = posterior.degrees[:, 0] - (d - 1)
-        factor = cholesky_or_nan(posterior.scale / degrees[:, None, None], jnp.ones((), bool))
-        return StudentT(mean, factor, degrees, widening[:, 0])
-    scale = jnp.sqrt(posterior.scale / posterior.degrees) * widening
+        return StudentT(mean, posterior.root / jnp.sqrt(degrees)[:, None, None], degrees, widening[:, 0])
+    scale = posterior.root / jnp.sqrt(posterior.degrees) * widening
     if covariance == "diagonal":
         return DiagonalStudentT(mean, jnp.broadcast_to(scale, mean.shape), posterior.degrees)
     identity = jnp.eye(d, dtype=mean.dtype)[None]
@@ -172,11 +213,3 @@ def _degrees(prior: NormalInverseWishart, block: int, dtype: np.dtype) -> Array:
     """ν₀; NaN where it is too small."""
     degrees = jnp.asarray(block + 2 if prior.degrees is None else prior.degrees).astype(dtype)
     return jnp.where(degrees > block - 1, degrees, jnp.nan)
-
-
-def _log_determinant(scale: Array, covariance: str) -> Array:
-    """log |S| of each block, (C, 1) or (C, d)."""
-    if covariance != "full":
-        return jnp.log(scale)
-    factor = cholesky_or_nan(scale, jnp.ones((), bool))
-    return 2 * jnp.sum(jnp.log(diagonals(factor)), axis=-1, keepdims=True)

@@ -11,7 +11,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import lapack
-from jaxgen.numerics import all_of_stack, matmul
+from jaxgen.numerics import all_of_stack, einsum, matmul
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,20 +27,37 @@ _STRIPS, _LAST_ROWS = 4, 16
 
 def cholesky(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """Lower Cholesky factors of symmetric matrices, NaN where there is none."""
-    return _known_factor(matrices, lapack.cholesky(lax.stop_gradient(matrices)))
+    return known_factor(matrices, lapack.cholesky(lax.stop_gradient(matrices)))
 
 
 @jax.custom_jvp
-def _known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+def known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """The Cholesky factor of symmetric matrices, which is there already, as a function of these."""
     del matrices
     return factor
 
 
-@_known_factor.defjvp
+@known_factor.defjvp
 def _known_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    factor = _known_factor(*primals)
+    factor = known_factor(*primals)
     return factor, _change_of_factor(factor, tangents[0])
+
+
+def factor_of_sum(
+    factor: Float[Array, "n d d"], weight: Float[Array, " n"], vector: Float[Array, "n d"]
+) -> Float[Array, "n d d"]:
+    """The lower Cholesky factors of LLᵀ + c vvᵀ, c ≥ 0, with the digits of L where v is large beside it.
+
+    It is L times the factor of I + c wwᵀ, w = L⁻¹v, all of whose elements are made of sums of what is positive (Gill,
+    Golub, Murray & Saunders 1974, Methods for modifying matrix factorizations).
+    """
+    white = jnp.sqrt(weight)[:, None] * einsum("kij,kj->ki", inverse_factor(factor), vector)
+    after = 1 + jnp.cumsum(white**2, axis=1)
+    before = jnp.concatenate([jnp.ones_like(after[:, :1]), after[:, :-1]], axis=1)
+    columns = jnp.cumsum(jnp.flip(factor * white[:, None], axis=2), axis=2)  # Σ_(i ≥ j) w_i L_i, from the last one
+    behind = jnp.concatenate([jnp.flip(columns[..., :-1], axis=2), jnp.zeros_like(columns[..., :1])], axis=2)
+    own, others = jnp.sqrt(after / before), white / (jnp.sqrt(after) * jnp.sqrt(before))
+    return jnp.tril(factor * own[:, None] + behind * others[:, None])
 
 
 @jax.custom_jvp
@@ -93,7 +110,7 @@ def cholesky_or_nan(
     # A loop, which most often ends after one attempt: where a second follows, it is not compiled once more.
     start = jnp.ones_like(diagonal, bool, shape=()), jnp.zeros_like(diagonal[:, :1]), known
     *_, factor = lax.while_loop(lambda state: state[0], attempt, start)
-    return _known_factor(covariance, factor)
+    return known_factor(covariance, factor)
 
 
 def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 # From here on what Stirling's series leaves out is below the rounding of its first term; by the bytes of a float.
 _LARGE = {4: 4.0, 8: 16.0}
 
+# Beside n, from where log(1 + n/a) is as exact as a difference of logs.
+_TINY = 2.0**-20
+
 
 def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     """log Γ(a + n)/Γ(a) − n log unit: that of the rising factorial a(a + 1)…(a + n − 1), for any real n.
@@ -35,7 +38,9 @@ def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     """
     proper = a > 0
     a = jnp.where(proper, a, 1.0)
-    beyond = (a - 0.5) * jnp.log1p(n / a) - n + (_stirling_error(a + n) - _stirling_error(a))
+    tiny = a < _TINY * n  # n/a² would overflow in the derivative
+    growth = jnp.where(tiny, jnp.log(a + n) - jnp.log(a), jnp.log1p(n / jnp.where(tiny, 1.0, a)))
+    beyond = (a - 0.5) * growth - n + (_stirling_error(a + n) - _stirling_error(a))
     return jnp.where(proper, n * jnp.log((a + n) / unit) + beyond, jnp.nan)
 
 

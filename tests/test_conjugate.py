@@ -5,6 +5,7 @@ import itertools
 from fractions import Fraction
 from functools import partial
 from math import fsum, log, prod
+from typing import Any
 
 import chex
 import jax
@@ -73,6 +74,18 @@ def test_rising_factorials_against_exact_products(dtype):
         value = rising(a, dtype(n), unit)
         np.testing.assert_allclose(value, exact, rtol=0, atol=30 * np.finfo(dtype).eps * max(n, abs(exact), 1))
     assert np.isnan(log_rising(jnp.array([0.0, -1.0, np.nan]), 1.0)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_tiny_pseudo_count_has_its_derivative(dtype):
+    counts, psi = COUNTS.astype(dtype), scipy.special.digamma
+    statistics = jg.MultinomialNB().statistics(counts, Y)
+    evidence = jax.grad(lambda alpha: jg.log_marginal_likelihood(jg.MultinomialNB(alpha), statistics))
+    seen = np.stack([COUNTS[Y == k].sum(axis=0) for k in range(K)])
+    for alpha in (1e-3, 1e-18, 1e-20, 1e-35):
+        of_all = np.sum(D * (psi(D * alpha) - psi(D * alpha + seen.sum(axis=1))))
+        expected = of_all + np.sum(psi(alpha + seen) - psi(alpha))
+        np.testing.assert_allclose(evidence(dtype(alpha)), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.7, TABLE[0], TABLE[:, :1], TABLE[:1], TABLE], ids=lambda a: str(np.shape(a)))
@@ -205,6 +218,68 @@ def test_evidence_is_prior_times_likelihood_by_posterior(covariance, shared):
                 posterior = stats.multivariate_normal(after[k][features], one / weight[k])
                 expected -= posterior.logpdf(mean[k][features])
     np.testing.assert_allclose(evidence, expected, rtol=1e-11)
+
+
+def far_and_certain(shift, degrees, form, *, shared, dtype=np.float32):
+    """Rows of this dtype far from m₀ = 0, under a prior of so many degrees whose mean of Σ is about I; what NumPy makes
+    of them in float64: the root of each posterior S, log |S| less that of S₀, and the evidence."""
+    n, d = 40, 3
+    y = np.arange(n) % K
+    x = (np.random.default_rng(2).normal(size=(n, d)) + shift + y[:, None] * np.array([1.0, -1.0, 0.5])).astype(dtype)
+    estimator = jg.GDA(form, shared=shared, prior=jg.NormalInverseWishart(0.0, 1.0, degrees, degrees))
+    rows, start = x.astype(float), degrees * np.eye(d)
+    added, seen = [], []
+    for k in range(K):
+        mine = rows[y == k]
+        rest, mean = mine - mine.mean(axis=0), mine.mean(axis=0)
+        added.append(rest.T @ rest + len(mine) / (len(mine) + 1) * np.outer(mean, mean))
+        seen.append(len(mine))
+    if shared:
+        added, seen = [sum(added)], [n]
+    total = -0.5 * K * d * np.log1p(n / K) - 0.5 * n * d * np.log(np.pi)
+    scales = [start + each for each in added]
+    half, gammaln, multigammaln = degrees / 2, scipy.special.gammaln, scipy.special.multigammaln
+    for each, count in zip(added, seen, strict=True):
+        if form == "full":
+            growth = np.sum(np.log1p(np.linalg.eigvalsh(each) / degrees))
+            total += multigammaln(half + count / 2, d) - multigammaln(half, d)
+            total -= half * growth + count / 2 * (growth + d * np.log(degrees))
+        else:
+            growth = np.log1p(np.diag(each) / degrees)
+            total += d * (gammaln(half + count / 2) - gammaln(half))
+            total -= np.sum(half * growth + count / 2 * (growth + np.log(degrees)))
+    return estimator, x, y, scales, total
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("form", ["full", "diagonal"])
+@pytest.mark.parametrize("degrees", [5.0, 1e4, 1e7])
+@pytest.mark.parametrize("shift", [0.0, 1e3, 1e5])
+def test_a_posterior_keeps_its_digits_in_float32_far_from_the_prior_and_under_a_strong_one(
+    shift, degrees, form, shared
+):
+    estimator, x, y, scales, evidence = far_and_certain(shift, degrees, form, shared=shared)
+    statistics = estimator.statistics(x, y)
+    np.testing.assert_allclose(jg.log_marginal_likelihood(estimator, statistics), evidence, rtol=2e-6, atol=0.01)
+    if form == "full":
+        c: Any = jg.predictive(estimator, statistics)
+        for scale, factor in zip(scales, np.asarray(c.density.cholesky, float), strict=True):
+            freedom = float(c.density.degrees[0])
+            # Of L⁻¹SL⁻ᵀ: about 1 in every direction.
+            white = np.linalg.solve(factor, np.linalg.solve(factor, scale / freedom).T)
+            np.testing.assert_allclose(np.linalg.eigvalsh(white), 1.0, atol=0.03)
+
+
+@pytest.mark.parametrize("form", ["full", "diagonal"])
+def test_the_evidence_of_a_strong_prior_has_its_derivative_in_float32(form):
+    estimator, x, y, *_ = far_and_certain(0.0, 1e5, form, shared=False)
+    high, low = (far_and_certain(0.0, degrees, form, shared=False)[-1] for degrees in (1.01e5, 0.99e5))
+
+    def evidence(degrees):
+        prior = dataclasses.replace(estimator.prior, scale=degrees, degrees=degrees)
+        return jg.log_marginal_likelihood(dataclasses.replace(estimator, prior=prior), estimator.statistics(x, y))
+
+    np.testing.assert_allclose(jax.grad(evidence)(np.float32(1e5)), (high - low) / 2e3, rtol=0.1)
 
 
 def test_evidence_of_one_feature_by_quadrature():

@@ -176,6 +176,38 @@ def test_partial_batches_merge_and_subtract(case):
     close(of(slice(None), sample_weight=weight), of(np.repeat(np.arange(len(x)), weight)))
 
 
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("given", [jg.LDA(), jg.QDA(), jg.GDA("spherical", shared=True), jg.GaussianNB()])
+def test_statistics_expected_under_a_classifier_of_another_form(given, shared, soft):
+    """Covariances are summed as the estimator has them, not as the classifier has that fills features in."""
+    case = BY_NAME["QDA"]
+    x, y, observed = partly(case, n=30)
+    complete = case.data()
+    c: Any = jg.fit(given, *complete)
+    if isinstance(c.density, jg.Gaussian):
+        sigma = np.asarray(c.density.cholesky) @ np.swapaxes(c.density.cholesky, 1, 2)
+    else:
+        sigma = np.eye(x.shape[1]) * np.asarray(c.density.scale)[:, None] ** 2
+    mean = np.asarray(c.density.mean)
+    sigma = np.broadcast_to(sigma, (K, *sigma.shape[1:]))
+    r = np.random.default_rng(4).dirichlet(np.ones(K), len(x)) if soft else np.eye(K)[y]
+    filled, spread = np.repeat(x[:, None], K, axis=1), np.zeros((len(x), K, *sigma.shape[1:]))
+    for i, k in itertools.product(range(len(x)), range(K)):
+        o, m = np.flatnonzero(observed[i]), np.flatnonzero(~observed[i])
+        slope = sigma[k][np.ix_(m, o)] @ np.linalg.inv(sigma[k][np.ix_(o, o)])
+        filled[i, k, m] = mean[k][m] + slope @ (x[i, o] - mean[k][o])
+        spread[i, k][np.ix_(m, m)] = sigma[k][np.ix_(m, m)] - slope @ sigma[k][np.ix_(o, m)]
+    center = np.einsum("nk,nkj->kj", r, filled) / r.sum(axis=0)[:, None]
+    rest = filled - center
+    expected = np.einsum("nk,nki,nkj->kij", r, rest, rest) + np.einsum("nk,nkij->kij", r, spread)
+    estimator = jg.GDA("full", shared=shared)
+    found = estimator.statistics(x, r if soft else y, num_classes=K, observed=observed, given=c)
+    close(found.mean.value, center, 1e-9)
+    close(found.scatter, expected.sum(axis=0, keepdims=True) if shared else expected, 1e-8)
+    assert jg.estimate(estimator, found).density.mean.shape == mean.shape
+
+
 def test_expected_statistics_have_the_dtype_of_the_rows():
     """Also where x64 is on, rows are shared by classes and all chunks are multiplied at once."""
     case = BY_NAME["QDA"]
