@@ -205,7 +205,7 @@ def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[s
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:
     """What two runs that belong together have in common."""
-    about = {name: each for name, each in record["environment"].items() if name != "date"}
+    about = {name: each for name, each in record["environment"].items() if name not in ("date", "commit")}
     return {"environment": about, "sizes": record["sizes"]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import subprocess
 import time
 from dataclasses import dataclass
 from datetime import date
@@ -115,7 +116,7 @@ def machine_rates(scale: float = 1.0) -> dict[str, float]:
 
 
 def environment() -> dict[str, str]:
-    """Device, versions and the day, for the head of a table and for JSON."""
+    """Device, versions, the commit and the day, for the head of a table and for JSON."""
     device = jax.devices()[0]
     return {
         "device": f"{device.platform}: {device.device_kind}",
@@ -123,12 +124,25 @@ def environment() -> dict[str, str]:
         "machine": ", ".join(filter(None, [_processor(), platform.machine(), f"{threads.cores()} cores"])),
         "python": platform.python_version(),
         "jaxgen": jaxgen.__version__,
+        **_commit(),
         "jax": jax.__version__,
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "scikit-learn": sklearn.__version__,
         "date": date.today().isoformat(),
     }
+
+
+def _commit() -> dict[str, str]:
+    """The commit that is measured, where jaxgen lies in a checkout."""
+    checkout = Path(jaxgen.__file__).parent.parent
+    command = ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        if (checkout / ".git").exists():
+            return {"commit": subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()}
+    except (OSError, subprocess.CalledProcessError):  # there is no git, or the checkout is another user's
+        pass
+    return {}
 
 
 def _processor() -> str:
