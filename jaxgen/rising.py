@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxgen.numerics import LOG_2PI
-
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-# From here on what Stirling's series leaves out is below the rounding of its first term; by the bytes of a float.
-_LARGE = {4: 4.0, 8: 16.0}
-
-# Beside n, from where log(1 + n/a) is as exact as a difference of logs.
+# Steps up to where what Stirling's series leaves out is below the rounding of its first term are four times so many, by
+# the bytes of a float; and of so many quotients the product does not underflow.
+_STEPS = {4: 1, 8: 4}
+# Beside n, from where a difference of logs is as exact as the log of a quotient, which may underflow.
 _TINY = 2.0**-20
 
 
 def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     """log Γ(a + n)/Γ(a) − n log unit: that of the rising factorial a(a + 1)…(a + n − 1), for any real n.
 
-    By Stirling's formula, log Γ(z) = (z − ½) log z − z + ½ log 2π + δ(z), it is
+    With z = a + s, from where Stirling's series δ(z) = 1/(12 z) − 1/(360 z³) + … is exact (Abramowitz & Stegun 1964,
+    6.1.41), it is
 
-        n log((a + n)/unit) − n + (a − ½) log(1 + n/a) + δ(a + n) − δ(a)
+        n log((z + n)/unit) − n + (z − ½) log(1 + n/z) + δ(z + n) − δ(z) + Σ_(i < s) log((a + i)/(a + n + i))
 
     whose terms are no larger than n or than the value; the difference of two log Γ of a million has no digit left in
     float32.
@@ -38,10 +38,15 @@ def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     """
     proper = a > 0
     a = jnp.where(proper, a, 1.0)
-    tiny = a < _TINY * n  # n/a² would overflow in the derivative
-    growth = jnp.where(tiny, jnp.log(a + n) - jnp.log(a), jnp.log1p(n / jnp.where(tiny, 1.0, a)))
-    beyond = (a - 0.5) * growth - n + (_stirling_error(a + n) - _stirling_error(a))
-    return jnp.where(proper, n * jnp.log((a + n) / unit) + beyond, jnp.nan)
+    steps, tiny = _STEPS[a.dtype.itemsize], a < _TINY * n
+    z = a + 4 * steps
+    beyond = (z - 0.5) * jnp.log1p(n / z) - n + (_stirling_series(z + n) - _stirling_series(z))
+    quotients = [jnp.where(tiny, 1.0, a) / jnp.where(tiny, 1.0, a + n)]
+    quotients += [(a + i) / (a + n + i) for i in range(1, 4 * steps)]
+    beyond += jnp.where(tiny, jnp.log(a) - jnp.log(a + n), 0.0)
+    for i in range(0, 4 * steps, steps):
+        beyond += jnp.log(prod(quotients[i : i + steps]))
+    return jnp.where(proper, n * jnp.log((z + n) / unit) + beyond, jnp.nan)
 
 
 def log_dirichlet_evidence(alpha: Float[Array, "*batch m"], count: Float[Array, "*batch m"]) -> Float[Array, "*batch"]:
@@ -51,15 +56,11 @@ def log_dirichlet_evidence(alpha: Float[Array, "*batch m"], count: Float[Array, 
     return jnp.sum(log_rising(alpha, count, unit[..., None]), axis=-1) - log_rising(of_all, seen, unit)
 
 
-def _stirling_error(x: Array) -> Array:
-    """δ(x) = log Γ(x) − (x − ½) log x + x − ½ log 2π (Abramowitz & Stegun 1964, 6.1.41)."""
-    least = _LARGE[x.dtype.itemsize]
-    large = x >= least
-    big, small = jnp.where(large, x, least), jnp.where(large, 1.0, x)
-    square = 1 / (big * big)
-    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))) / big
-    direct = gammaln(small) - ((small - 0.5) * jnp.log(small) - small + 0.5 * LOG_2PI)
-    return jnp.where(large, series, direct)
+def _stirling_series(x: Array) -> Array:
+    """δ(x) = log Γ(x) − (x − ½) log x + x − ½ log 2π."""
+    inverse = 1 / x
+    square = inverse * inverse
+    return (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))) * inverse
 
 
 def log_factorial(count: Any) -> Any:
