@@ -30,6 +30,16 @@ def proper(estimator: Any) -> Any:
     return estimator.proper()
 
 
+def _is_positive(matrix: np.ndarray) -> bool:
+    """Whether a matrix is symmetric and positive definite, in whatever units its rows are."""
+    square = matrix.shape[0] == matrix.shape[1]
+    if not square or not np.all(np.diagonal(matrix) > 0):
+        return False
+    unit = np.sqrt(np.diagonal(matrix))
+    matrix = matrix / unit / unit[:, None]
+    return np.allclose(matrix, matrix.T, atol=1e-6) and np.linalg.eigvalsh(matrix)[0] > 0
+
+
 @pytree
 @dataclass(frozen=True)
 class NormalInverseWishart:
@@ -81,8 +91,7 @@ class NormalInverseWishart:
             array = np.asarray(array)
             arguments.check_range(name, array, "", least=-math.inf)
             if name.endswith("scale") and array.ndim == 2:
-                symmetric = array.shape[0] == array.shape[1] and np.allclose(array, array.T)
-                if not symmetric or np.linalg.eigvalsh(array.astype(float))[0] <= 0:
+                if not _is_positive(array.astype(float)):
                     raise ValueError(f"{name} must be symmetric and positive definite, as a matrix; found {array}.")
             elif not name.endswith(".mean") and not (array > 0).all():
                 raise ValueError(f"{name} must be positive; found {array}.")

@@ -185,7 +185,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def density(self, statistics: Moments) -> Gaussian | DiagonalGaussian:
         """Maximum likelihood, regularised; with a prior the mode of the posterior."""
         if self.prior is not None:
-            after = gaussian_posterior.update(self.prior, statistics, self.covariance)
+            after = gaussian_posterior.update(self.prior, statistics, self.covariance, raised=True)
             return gaussian_posterior.mode(after, self.covariance)
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)

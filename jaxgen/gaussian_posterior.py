@@ -17,7 +17,7 @@ import numpy as np
 from jaxgen import lapack
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.gaussian import Gaussian
-from jaxgen.matrices import cholesky, cholesky_or_nan, diagonals, factor_of_sum, inverse_factor, known_factor
+from jaxgen.matrices import cholesky, cholesky_or_nan, diagonals, factor_of_sum, inverse_factor
 from jaxgen.moments import Moments
 from jaxgen.numerics import einsum, matmul
 from jaxgen.rising import log_rising
@@ -52,10 +52,11 @@ class Posterior(NamedTuple):
     observations: Float[Array, "covariances features"]
 
 
-def update(prior: NormalInverseWishart, statistics: Moments, covariance: str) -> Posterior:
+def update(prior: NormalInverseWishart, statistics: Moments, covariance: str, *, raised: bool = False) -> Posterior:
     """The posterior under Gaussian classes; its prior, where the statistics are of no rows.
 
-    κ₀ pseudo-rows at m₀, without any scatter about it, are merged into the data, and S₀ is added to their scatter.
+    κ₀ pseudo-rows at m₀, without any scatter about it, are merged into the data, and S₀ is added to their scatter. S is
+    NaN where S₀ is lost in the rounding of that; or its diagonal is raised, as that of a covariance with a ridge is.
     """
     classes, d = statistics.mean.high.shape
     dtype = statistics.scatter.dtype
@@ -78,7 +79,7 @@ def update(prior: NormalInverseWishart, statistics: Moments, covariance: str) ->
         rows = jnp.sum(rows, axis=0, keepdims=True)
     scale = _scale(prior, scatter.shape[1:], dtype)[None]
     if covariance == "full":
-        root = known_factor(scale + scatter, _factor(scale, statistics, start))
+        root = _factor(scale, statistics, start, raised=raised)
         growth = _growth(cholesky(scale), scatter, root)
     else:
         root, growth = jnp.sqrt(scale + scatter), jnp.log1p(scatter / scale)
@@ -86,17 +87,17 @@ def update(prior: NormalInverseWishart, statistics: Moments, covariance: str) ->
     return Posterior(merged.mean.value, merged.weight.value, root, growth, degrees, rows)
 
 
-def _factor(scale: Float[Array, "1 d d"], data: Moments, start: Moments) -> Float[Array, "covariances d d"]:
-    """The Cholesky factor of S, without derivatives.
+def _factor(
+    scale: Float[Array, "1 d d"], data: Moments, start: Moments, *, raised: bool
+) -> Float[Array, "covariances d d"]:
+    """The Cholesky factor of S.
 
     What the distance of the data from m₀ adds may be so large that beside it the rest would be rounded away: it is
     added to the factor of that rest.
     """
-    scale, data, start = jax.lax.stop_gradient((scale, data, start))
-    factor = cholesky_or_nan(scale + data.scatter, jnp.ones((), bool))
-    rows, pseudo = data.class_weight.value, start.class_weight.value
-    weight = rows * (pseudo / (rows + pseudo))
-    distance = jnp.where(rows[:, None] > 0, data.mean.merge(-start.mean).value, 0.0)
+    fraction, distance, (_, spread) = data.apart(start)
+    factor = cholesky_or_nan(scale + data.scatter + spread, jnp.full((), raised))
+    weight = data.class_weight.value * fraction[:, 0]
     if len(factor) == len(distance):
         return factor_of_sum(factor, weight, distance)
 

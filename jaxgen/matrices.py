@@ -27,22 +27,23 @@ _STRIPS, _LAST_ROWS = 4, 16
 
 def cholesky(matrices: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """Lower Cholesky factors of symmetric matrices, NaN where there is none."""
-    return known_factor(matrices, lapack.cholesky(lax.stop_gradient(matrices)))
+    return _known_factor(matrices, lapack.cholesky(lax.stop_gradient(matrices)))
 
 
 @jax.custom_jvp
-def known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
+def _known_factor(matrices: Float[Array, "n d d"], factor: Float[Array, "n d d"]) -> Float[Array, "n d d"]:
     """The Cholesky factor of symmetric matrices, which is there already, as a function of these."""
     del matrices
     return factor
 
 
-@known_factor.defjvp
+@_known_factor.defjvp
 def _known_factor_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    factor = known_factor(*primals)
+    factor = _known_factor(*primals)
     return factor, _change_of_factor(factor, tangents[0])
 
 
+@jax.custom_jvp
 def factor_of_sum(
     factor: Float[Array, "n d d"], weight: Float[Array, " n"], vector: Float[Array, "n d"]
 ) -> Float[Array, "n d d"]:
@@ -58,6 +59,18 @@ def factor_of_sum(
     behind = jnp.concatenate([jnp.flip(columns[..., :-1], axis=2), jnp.zeros_like(columns[..., :1])], axis=2)
     own, others = jnp.sqrt(after / before), white / (jnp.sqrt(after) * jnp.sqrt(before))
     return jnp.tril(factor * own[:, None] + behind * others[:, None])
+
+
+@factor_of_sum.defjvp
+def _factor_of_sum_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
+    """As `_change_of_factor`, of a vector that is whitened before it is squared."""
+    (factor, weight, vector), (of_factor, of_weight, of_vector) = primals, tangents
+    result = factor_of_sum(*primals)
+    whitening = inverse_factor(result)
+    white, change = (einsum("kij,kj->ki", whitening, each) for each in (vector, of_vector))
+    half = matmul(matmul(whitening, jnp.tril(of_factor)), jnp.swapaxes(matmul(whitening, factor), 1, 2))
+    half += white[:, :, None] * (0.5 * of_weight[:, None] * white + weight[:, None] * change)[:, None]
+    return result, matmul(result, _half(half + jnp.swapaxes(half, 1, 2)))
 
 
 @jax.custom_jvp
@@ -110,7 +123,7 @@ def cholesky_or_nan(
     # A loop, which most often ends after one attempt: where a second follows, it is not compiled once more.
     start = jnp.ones_like(diagonal, bool, shape=()), jnp.zeros_like(diagonal[:, :1]), known
     *_, factor = lax.while_loop(lambda state: state[0], attempt, start)
-    return known_factor(covariance, factor)
+    return _known_factor(covariance, factor)
 
 
 def diagonals(matrices: Float[Array, "*batch d d"]) -> Float[Array, "*batch d"]:

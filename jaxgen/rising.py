@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 # Steps up to where what Stirling's series leaves out is below the rounding of its first term are four times so many, by
 # the bytes of a float; and of so many quotients the product does not underflow.
 _STEPS = {4: 1, 8: 4}
-# Beside n, from where a difference of logs is as exact as the log of a quotient, which may underflow.
+# Beside n, from where a difference of logs is as exact as the log of a quotient, which may underflow; below its square,
+# from where the square of a does, which derivatives have.
 _TINY = 2.0**-20
 
 
@@ -28,8 +29,8 @@ def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
 
         n log((z + n)/unit) − n + (z − ½) log(1 + n/z) + δ(z + n) − δ(z) + Σ_(i < s) log((a + i)/(a + n + i))
 
-    whose terms are no larger than n or than the value; the difference of two log Γ of a million has no digit left in
-    float32.
+    whose terms are no larger than n, than the value or than a few nats: a few eps of those is what it errs by. The
+    difference of two log Γ of a million has no digit left in float32.
 
     Args:
         a: positive; NaN comes of what is not.
@@ -38,7 +39,7 @@ def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     """
     proper = a > 0
     a = jnp.where(proper, a, 1.0)
-    steps, tiny = _STEPS[a.dtype.itemsize], a < _TINY * n
+    steps, tiny = _STEPS[a.dtype.itemsize], (a < _TINY * n) | (a < _TINY**2)
     z = a + 4 * steps
     beyond = (z - 0.5) * jnp.log1p(n / z) - n + (_stirling_series(z + n) - _stirling_series(z))
     quotients = [jnp.where(tiny, 1.0, a) / jnp.where(tiny, 1.0, a + n)]

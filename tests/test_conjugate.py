@@ -79,9 +79,10 @@ def test_rising_factorials_against_exact_products(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_tiny_pseudo_count_has_its_derivative(dtype):
     counts, psi = COUNTS.astype(dtype), scipy.special.digamma
+    counts[Y == 0, 1] = 0
     statistics = jg.MultinomialNB().statistics(counts, Y)
     evidence = jax.grad(lambda alpha: jg.log_marginal_likelihood(jg.MultinomialNB(alpha), statistics))
-    seen = np.stack([COUNTS[Y == k].sum(axis=0) for k in range(K)])
+    seen = np.stack([counts[Y == k].sum(axis=0, dtype=float) for k in range(K)])
     for alpha in (1e-3, 1e-18, 1e-20, 1e-35):
         of_all = np.sum(D * (psi(D * alpha) - psi(D * alpha + seen.sum(axis=1))))
         expected = of_all + np.sum(psi(alpha + seen) - psi(alpha))
@@ -220,23 +221,25 @@ def test_evidence_is_prior_times_likelihood_by_posterior(covariance, shared):
     np.testing.assert_allclose(evidence, expected, rtol=1e-11)
 
 
-def far_and_certain(shift, degrees, form, *, shared, dtype=np.float32):
+def far_and_certain(shift, degrees, form, *, shared, center=0.0, rows_at_center=1.0, dtype=np.float32):
     """Rows of this dtype far from m₀ = 0, under a prior of so many degrees whose mean of Σ is about I; what NumPy makes
     of them in float64: the root of each posterior S, log |S| less that of S₀, and the evidence."""
     n, d = 40, 3
     y = np.arange(n) % K
     x = (np.random.default_rng(2).normal(size=(n, d)) + shift + y[:, None] * np.array([1.0, -1.0, 0.5])).astype(dtype)
-    estimator = jg.GDA(form, shared=shared, prior=jg.NormalInverseWishart(0.0, 1.0, degrees, degrees))
+    prior = jg.NormalInverseWishart(center, rows_at_center, degrees, degrees)
+    estimator = jg.GDA(form, shared=shared, prior=prior)
     rows, start = x.astype(float), degrees * np.eye(d)
     added, seen = [], []
     for k in range(K):
         mine = rows[y == k]
         rest, mean = mine - mine.mean(axis=0), mine.mean(axis=0)
-        added.append(rest.T @ rest + len(mine) / (len(mine) + 1) * np.outer(mean, mean))
+        share = len(mine) * rows_at_center / (len(mine) + rows_at_center)
+        added.append(rest.T @ rest + share * np.outer(mean - center, mean - center))
         seen.append(len(mine))
     if shared:
         added, seen = [sum(added)], [n]
-    total = -0.5 * K * d * np.log1p(n / K) - 0.5 * n * d * np.log(np.pi)
+    total = -0.5 * K * d * np.log1p(n / K / rows_at_center) - 0.5 * n * d * np.log(np.pi)
     scales = [start + each for each in added]
     half, gammaln, multigammaln = degrees / 2, scipy.special.gammaln, scipy.special.multigammaln
     for each, count in zip(added, seen, strict=True):
@@ -280,6 +283,42 @@ def test_the_evidence_of_a_strong_prior_has_its_derivative_in_float32(form):
         return jg.log_marginal_likelihood(dataclasses.replace(estimator, prior=prior), estimator.statistics(x, y))
 
     np.testing.assert_allclose(jax.grad(evidence)(np.float32(1e5)), (high - low) / 2e3, rtol=0.1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_evidence_far_from_the_prior_mean_has_its_derivatives_in_float32(shared):
+    estimator, x, y, *_ = far_and_certain(1e4, 5.0, "full", shared=shared)
+    statistics = estimator.statistics(x, y)
+
+    def evidence(given):
+        prior = dataclasses.replace(estimator.prior, mean=given[0], mean_weight=given[1])
+        return jg.log_marginal_likelihood(dataclasses.replace(estimator, prior=prior), statistics)
+
+    gradient = jax.grad(evidence)((np.float32(0.0), np.float32(1.0)))
+    for name, given, h, found in (("center", 0.0, 1.0, gradient[0]), ("rows_at_center", 1.0, 1e-4, gradient[1])):
+        high, low = (far_and_certain(1e4, 5.0, "full", shared=shared, **{name: given + step})[-1] for step in (h, -h))
+        np.testing.assert_allclose(found, (high - low) / (2 * h), rtol=2e-3)
+
+
+def test_a_prior_scale_that_is_lost_in_float32_is_an_error_where_it_matters():
+    x, y = np.array([[1000.0, 2000, 500], [1010, 1930, 541]], np.float32), np.zeros(2, int)
+    estimator = jg.QDA(prior=jg.NormalInverseWishart(mean=x.mean(0), scale=1e-4))
+    statistics = estimator.statistics(x, y)
+    for verb in (jg.log_marginal_likelihood, jg.predictive):
+        with pytest.raises(ValueError, match="lost in their rounding"):
+            verb(estimator, statistics)
+    assert np.isfinite(jg.estimate(estimator, statistics).density.cholesky).all()
+    wide = estimator.statistics(x.astype(float), y)
+    assert np.isfinite(jg.log_marginal_likelihood(estimator, wide))
+
+
+def test_a_prior_scale_may_be_of_features_in_any_units():
+    unit, rng = np.where(np.arange(32) % 2 == 0, 1e-4, 1e4), np.random.default_rng(0)
+    factor = rng.normal(size=(32, 32)) / 32**0.5
+    jg.NormalInverseWishart(scale=(factor @ factor.T + np.eye(32)) * np.outer(unit, unit)).check()
+    for wrong in (np.array([[1e-9, 5e-10], [-5e-10, 1e-9]]), np.array([[1.0, 1e4], [1e4, 1e8]])):
+        with pytest.raises(ValueError, match="symmetric and positive definite"):
+            jg.NormalInverseWishart(scale=wrong - np.diag([0, 1e-3 * wrong[1, 1]])).check()
 
 
 def test_evidence_of_one_feature_by_quadrature():
