@@ -79,7 +79,7 @@ def update(prior: NormalInverseWishart, statistics: Moments, covariance: str, *,
         rows = jnp.sum(rows, axis=0, keepdims=True)
     scale = _scale(prior, scatter.shape[1:], dtype)[None]
     if covariance == "full":
-        root = _factor(scale, statistics, start, raised=raised)
+        root = _factor(scale, statistics, start, merged.weight.value, raised=raised)
         growth = _growth(cholesky(scale), scatter, root)
     else:
         root, growth = jnp.sqrt(scale + scatter), jnp.log1p(scatter / scale)
@@ -88,14 +88,14 @@ def update(prior: NormalInverseWishart, statistics: Moments, covariance: str, *,
 
 
 def _factor(
-    scale: Float[Array, "1 d d"], data: Moments, start: Moments, *, raised: bool
+    scale: Float[Array, "1 d d"], data: Moments, start: Moments, both: Float[Array, "classes 1"], *, raised: bool
 ) -> Float[Array, "covariances d d"]:
     """The Cholesky factor of S.
 
     What the distance of the data from m₀ adds may be so large that beside it the rest would be rounded away: it is
     added to the factor of that rest.
     """
-    fraction, distance, (_, spread) = data.apart(start)
+    fraction, distance, (_, spread) = data.apart(start, both)
     factor = cholesky_or_nan(scale + data.scatter + spread, jnp.full((), raised))
     weight = data.class_weight.value * fraction[:, 0]
     if len(factor) == len(distance):

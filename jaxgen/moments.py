@@ -63,22 +63,22 @@ class Moments:
     def merge(self, other: Moments) -> Moments:
         """The moments of both batches: Chan, Golub & LeVeque (1979), pairwise."""
         class_weight, feature_weight = self._weights(Total.merge, other)
-        fraction, delta, (step, spread) = self.apart(other)
+        fraction, delta, (step, spread) = self.apart(other, observed_weight(class_weight, feature_weight).value)
         mine = self.weight.value
         mean = _where(mine > 0, self.mean.merge(Total.of(fraction * delta)), other.mean)
         mean = Total(mean.high + step, mean.low)
         scatter = self.scatter + other.scatter + self._outer(mine * fraction * delta, delta) + spread
         return Moments(class_weight, mean, scatter, feature_weight)
 
-    def apart(self, other: Moments) -> tuple[Array, Array, tuple[Array, Array]]:
-        """The other's share of the weight, the difference of its mean, and what a batch of weight 0 has to do with it.
+    def apart(self, other: Moments, both: Array) -> tuple[Array, Array, tuple[Array, Array]]:
+        """The other's share of the weight of both, how far its mean is away, and what depends on a weight of 0.
 
         That is zero, and has the derivatives by such a weight of the mean and of the scatter of both together.
         """
         mine, theirs = self.weight.value, other.weight.value
-        fraction = safe_divide(theirs, observed_weight(*self._weights(Total.merge, other)).value)
         delta = jnp.where((mine > 0) & (theirs > 0), other.mean.merge(-self.mean).value, 0.0)
-        return fraction, delta, derivative_alone(_weightless, (self.mean.high, self.scatter), self, other)
+        weightless = derivative_alone(_weightless, (self.mean.high, self.scatter), self, other)
+        return safe_divide(theirs, both), delta, weightless
 
     def subtract(self, part: Moments) -> Moments:
         """The moments of what remains: the merge solved for the other batch; no variance turns negative."""

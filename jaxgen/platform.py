@@ -10,7 +10,7 @@ import contextlib
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 import jax
@@ -167,15 +167,20 @@ def override(tuning: Tuning) -> Iterator[None]:
             "tuning must be a Tuning, such as dataclasses.replace(jaxgen.platform.CPU, class_sum='matmul'); found "
             f"{tuning!r}."
         )
-    for name, kind in get_type_hints(Tuning).items():
-        choices, found = get_args(kind), getattr(tuning, name)
-        if isinstance(found, str) and found not in choices:
-            raise ValueError(f"Tuning.{name} must be {' or '.join(map(repr, choices))}; found {found!r}.")
+    _check_choices(tuning)
     token = _override.set(tuning)
     try:
         yield
     finally:
         _override.reset(token)
+
+
+@cache
+def _check_choices(tuning: Tuning) -> None:
+    for name, kind in get_type_hints(Tuning).items():
+        choices, found = get_args(kind), getattr(tuning, name)
+        if isinstance(found, str) and found not in choices:
+            raise ValueError(f"Tuning.{name} must be {' or '.join(map(repr, choices))}; found {found!r}.")
 
 
 def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:
