@@ -186,7 +186,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """Maximum likelihood, regularised; with a prior the mode of the posterior."""
         if self.prior is not None:
             after = gaussian_posterior.update(self.prior, statistics, self.covariance, raised=True)
-            return gaussian_posterior.mode(after, self.covariance)
+            return gaussian_posterior.mode(after)
         weight, mean, scatter = statistics.weight.value, statistics.mean.value, statistics.scatter
         total = jnp.sum(weight, axis=0, keepdims=True)
         pooled_mean = safe_divide(jnp.sum(statistics.first_moment, axis=0, keepdims=True), total)
@@ -225,7 +225,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """That of the conjugate prior; ridge, pooling and shrinkage stand for none."""
         if self.prior is None:
             return super().log_parameter_prior(density)
-        return gaussian_posterior.log_parameter_prior(self.prior, density, self.covariance)
+        return gaussian_posterior.log_parameter_prior(self.prior, density)
 
     def proper(self) -> GDA:
         """The estimator itself; a ValueError if it has no prior."""
@@ -237,7 +237,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
         """The Gaussian averaged over the posterior of its mean and covariance."""
         assert self.prior is not None
         after = gaussian_posterior.update(self.prior, statistics, self.covariance)
-        return gaussian_posterior.predictive(after, self.covariance)
+        return gaussian_posterior.predictive(after)
 
     def log_marginal_likelihood(self, statistics: Moments) -> Float[Array, ""]:
         """log p(x | y), in nats, with means and covariances integrated out."""
