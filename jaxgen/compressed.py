@@ -125,11 +125,15 @@ class CompressedRows:
                 result[rows, k] = block.astype(table.dtype).map(term).matrix.sum(axis=1)
             return not domain.holds(block.values)
 
-        count = -(-self.num_entries // entries) * threads.cores() if self.num_entries > _FEW_ENTRIES else 1
-        bounds = np.searchsorted(starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
-        bounds = np.unique([0, *bounds, self.shape[0]])
-        bad = threads.over(multiply, [slice(int(first), int(last)) for first, last in pairwise(bounds)])
+        bad = threads.over(multiply, self.stretches(-(-self.num_entries // entries)))
         return result, any(bad)
+
+    def stretches(self, of_a_core: int) -> list[slice]:
+        """All rows in stretches of about as many entries, so many for each core; in one where entries are few."""
+        count = of_a_core * threads.cores() if self.num_entries > _FEW_ENTRIES else 1
+        bounds = np.searchsorted(self.starts, np.linspace(0, self.num_entries, count + 1)[1:-1])
+        bounds = np.unique([0, *bounds, self.shape[0]])
+        return [slice(int(first), int(last)) for first, last in pairwise(bounds)]
 
     def occurring(self) -> np.ndarray:
         """The columns that have an entry, in order; column 0 if none has."""
@@ -155,15 +159,19 @@ class CompressedRows:
         """The same entries with other values; zero must remain zero."""
         return dataclasses.replace(self, values=function(self.values))
 
-    def whole(self, num_rows: int | None = None) -> SparseRows:
-        """All rows, for a program that takes them at once, with zeros behind them; and empty ones up to a number."""
+    def whole(self, num_rows: int = 0, num_entries: int = 0) -> SparseRows:
+        """All rows, for a program that takes them at once, with zeros behind them.
+
+        They are filled up to so many entries, and with empty rows to so many, where that is more.
+        """
         check_columns(self.columns, self.shape[1])
         if self.num_entries >= 2**31:
             raise ValueError(
                 f"x must have fewer than 2^31 entries outside a CPU and for several fits at once; found "
                 f"{self.num_entries}. Fit parts of its rows: jaxgen.merge of their statistics is that of the whole."
             )
-        n, size = num_rows or self.shape[0], host_arrays.few_sizes(self.num_entries, _MOST_FILLED_UP)
+        n = max(num_rows, self.shape[0])
+        size = host_arrays.few_sizes(max(num_entries, self.num_entries), _MOST_FILLED_UP)
         starts = np.pad(self.starts.astype(np.int32), (0, n - self.shape[0]), mode="edge")
         starts[-1] = size  # the last row has the zeros
         values, columns = unwrapped(self.values), self.columns.astype(np.int32, copy=False)

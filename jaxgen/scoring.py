@@ -48,18 +48,16 @@ def score(
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
-    in_two_steps = place == "cpu" and tuning and tuning.sparse == "scipy" and optional(c, "in_two_steps")
-    rows, n = x, x.shape[0]
-    if isinstance(x, CompressedRows) and not in_two_steps:
-        rows = x.whole(n if place is None else host_arrays.few_sizes(n, _SMALL_BATCH))
     if place is None or tuning is None:
+        rows = x.whole() if isinstance(x, CompressedRows) else x
         result, bad = _traced_program(function, c, rows, tuning, likelihood)
-    elif isinstance(rows, CompressedRows):
-        result, bad = _score_compressed(function, c, rows, tuning, likelihood=likelihood)
+    elif not isinstance(x, CompressedRows):
+        many = x.ndim == 2 and x.shape[0] >= tuning.many_rows * c.num_features
+        result, bad = _score_rows(function, ready(c, likelihood=likelihood, many=many), x, tuning)
+    elif place == "cpu" and tuning.sparse == "scipy" and optional(c, "in_two_steps"):
+        result, bad = _score_in_two_steps(function, c, x, tuning, likelihood=likelihood)
     else:
-        many = rows.ndim == 2 and rows.shape[0] >= tuning.many_rows * c.num_features
-        result, bad = _score_rows(function, ready(c, likelihood=likelihood, many=many), rows, tuning)
-        result = result if rows is x else _cut(result, n, host_arrays.placement(c))
+        result, bad = _score_entries(function, ready(c, likelihood=likelihood, many=False), x, tuning, place)
     if not is_traced(bad, x) and bad:
         culprits.raise_for_points(x, c.domain)
     if place is not None and not _holds_nan(result) and not host_arrays.is_distributed(c):
@@ -85,7 +83,7 @@ def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tun
     return chunks.gather(lambda chunk: one(chunk.x), pieces, places, x.shape[0])
 
 
-def _score_compressed(
+def _score_in_two_steps(
     function: Callable[[Any, Array], Any], c: Scorer, x: CompressedRows, tuning: Tuning, *, likelihood: bool
 ) -> tuple[Array, bool]:
     """Rows times a table, by scipy; then the products are dense rows, and what scores them is a classifier as well."""
@@ -96,6 +94,23 @@ def _score_compressed(
         products = np.pad(products, [(0, padding), (0, 0)])
     result, _ = _score_rows(function, projection.classifier, jax.device_put(products, place), tuning)
     return _cut(result, n, place), bad
+
+
+def _score_entries(
+    function: Callable[[Any, Any], Any], c: Any, x: CompressedRows, tuning: Tuning, place: str
+) -> tuple[Any, Any]:
+    """The scores of rows by a classifier of entries; on a CPU the rows are dealt out to the cores."""
+    pieces = (place == "cpu" and x.stretches(1)) or [slice(0, x.shape[0])]
+    sizes = [(piece.stop - piece.start, int(x.starts[piece.stop] - x.starts[piece.start])) for piece in pieces]
+    num_rows, num_entries = map(max, zip(*sizes, strict=True))  # one program for all
+    num_rows = host_arrays.few_sizes(num_rows, _SMALL_BATCH)
+
+    def one(piece: slice) -> tuple[Any, Any]:
+        rows = x.at(range(piece.start, piece.stop))
+        result, bad = _score_rows(function, c, rows.whole(num_rows, num_entries), tuning)
+        return _cut(result, rows.shape[0], host_arrays.placement(c)), bad
+
+    return one(pieces[0]) if len(pieces) == 1 else chunks.gather(one, pieces, pieces, x.shape[0])
 
 
 def _cut(result: Any, n: int, place: Any) -> Any:

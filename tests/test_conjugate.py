@@ -24,6 +24,7 @@ from jax.test_util import check_grads
 from registry import FORMS, each_form
 
 import jaxgen as jg
+from jaxgen import compressed, scoring, threads
 from jaxgen.rising import log_rising
 
 K, D, N = 2, 3, 9
@@ -470,6 +471,24 @@ def test_predictive_densities_of_counts_take_sparse_rows(name):
         return jnp.sum(jg.log_evidence(compound(density), entries))
 
     check_grads(evidence, (density,), 1, modes=["rev"])
+
+
+def test_sparse_rows_are_dealt_out_to_the_cores_and_share_a_program(monkeypatch):
+    monkeypatch.setattr(compressed, "_FEW_ENTRIES", 0)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    density, x, oracle = DENSITIES["DirichletMultinomial"]
+    rows = np.concatenate([np.zeros_like(x[:2]), np.tile(x, (5, 1)), 3 * x])
+    expected = np.array([[oracle(k, row) for k in range(K)] for row in rows])
+    before = scoring._program._cache_size()
+    found = jg.log_likelihood(compound(density), scipy.sparse.csr_array(rows))
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+    assert scoring._program._cache_size() == before + 1
+    rows[-1, 1] = 0.0
+    negative = scipy.sparse.csr_array(rows.astype(float))
+    negative.data[-1] = -1.0
+    with pytest.raises(ValueError, match=f"found -1.0 at row {len(rows) - 1}, column"):
+        jg.log_posterior(compound(density), negative)
+    assert jg.log_likelihood(compound(density), scipy.sparse.csr_array((0, x.shape[1]))).shape == (0, K)
 
 
 def test_posteriors_of_long_documents_keep_their_digits_in_float32():
