@@ -74,7 +74,9 @@ def read(path: Path, target: str) -> Table:
         odd = column[_parsed(column, decimal).isna() & ~_is_gap(column)]
         if 0 < len(odd) < column.notna().sum() / 2:
             more = f" and {odd.nunique() - 1} more are no numbers" if odd.nunique() > 1 else " is no number"
-            remarks.append(f"took column {name!r} for categories, since {str(odd.iloc[0])!r}{more}.")
+            remarks.append(
+                f"took column {name!r} for words, since {str(odd.iloc[0])!r}{more}; mend them if it holds numbers."
+            )
     return prepare(path.stem, numbers, classes.where(classes != "?"), remarks=remarks)
 
 

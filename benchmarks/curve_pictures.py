@@ -54,7 +54,7 @@ def draw_table(record: dict[str, Any], splits: int, path: Path) -> None:
             linewidth=0,
             clip_on=False,  # the largest lie at the edge
         )
-    least = 1 / max(2, 1 + round(1 / max(_least(record, "confidence"), 1e-9)))
+    least = max(1 / len(record["classes"]), _least(record, "confidence") - 0.05)  # which the predicted class has
     trust.set_xlim(least, 1.01)
     trust.set_ylim(min(least, 0.3, _least(record, "accuracy") - 0.03), 1.01)
     trust.set_xlabel("probability given to the predicted class", fontsize=9.5)

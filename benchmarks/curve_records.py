@@ -141,9 +141,9 @@ def sentences(record: dict[str, Any]) -> Iterator[str]:
     seconds, compiling = record["seconds"], record["compile_seconds"]
     fits = 2 * record["splits"] * sum(len(each["sizes"]) for each in tables)
     yield (
-        f"{fits:,} fits and tests of the pairs in {seconds['pairs']:.1f} s, where compiling kept a core busy for "
-        f"{compiling['pairs']:.1f} s ({seconds['others']:.1f} s more for the models beside them); logistic regression "
-        f"with l2 = {record['l2']:g}"
+        f"{fits:,} fits and tests of the pairs in {seconds['pairs']:.1f} s, of which the threads together spent "
+        f"{compiling['pairs']:.1f} s compiling ({seconds['others']:.1f} s more for the models beside them); logistic "
+        f"regression with l2 = {record['l2']:g}"
     )
     early = ": it stops early" * (looped["disagreement"] > 0)
     yield (

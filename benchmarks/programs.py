@@ -46,7 +46,7 @@ class Curves(NamedTuple):
     Attributes:
         tasks: of each.
         seconds: that all of them took, with the compiling.
-        compile_seconds: of one core.
+        compile_seconds: of it, summed over the threads.
     """
 
     tasks: list[list[Timed]]

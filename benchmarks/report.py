@@ -143,7 +143,7 @@ def _curves(record: dict[str, Any]) -> str:
         "calibration error, with the most rows: how far the probability of the predicted class is from how often it is "
         f"right. {of_tables(record['tables'])} Logistic regression has l2 = {record['l2']:g}."
         f"{of_penalty(record['tables']) if record['l2'] != 1 else ''} {fits:,} fits and "
-        f"tests of the pairs took {seconds:.0f} s, where compiling kept a core busy for {compiling:.0f} s."
+        f"tests of the pairs took {seconds:.0f} s, of which the threads together spent {compiling:.0f} s compiling."
     )
     by_loop, optimum = record["loop"], record["optimum"]
     early = ", for it stops early" * (by_loop["disagreement"] > 0)

@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 import pytest
 from scipy.sparse import issparse
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics import log_loss
 
 from benchmarks import __main__ as command
 from benchmarks import cases, real_data, warm_start
@@ -36,6 +38,23 @@ def test_a_table_beside_scikit_learn(monkeypatch, tmp_path, capsys):
         ours, theirs = by_name[name, "jaxgen"], by_name[name, "scikit-learn"]
         assert abs(ours["log_loss"] - theirs["log_loss"]) < 2e-3
         assert len(ours["fit_seconds"]) >= 3
+
+
+def test_the_main_job_counts_what_is_right_and_says_who_is_faster(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(real_data, "race", lambda functions: tuple([i + 1.0] * 3 for i in range(len(functions))))
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--table", "iris", "--json", str(tmp_path / "out.json")])
+    assert command.main() == 0
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(" LDA"))
+    assert row.count("2.0×") == 2  # scikit-learn takes twice as long
+    split = load_table("iris")
+    peer = LinearDiscriminantAnalysis(solver="lsqr").fit(split.train_x, split.train_y)
+    record = next(
+        r
+        for r in json.loads((tmp_path / "out.json").read_text())["results"]
+        if (r["estimator"], r["library"]) == ("LDA", "jaxgen")
+    )
+    assert record["accuracy"] == pytest.approx(peer.score(split.test_x, split.test_y))
+    assert record["log_loss"] == pytest.approx(log_loss(split.test_y, peer.predict_proba(split.test_x)), abs=1e-3)
 
 
 def test_messages(monkeypatch, tmp_path, capsys):

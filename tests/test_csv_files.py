@@ -130,7 +130,7 @@ def test_what_became_of_the_columns_is_said(tmp_path):
     assert data.explain().splitlines() == [
         "data, discrete: 59 rows × 12 features, 2 classes (0: 29, 1: 30)",
         "  left out the names of the rows, a first column without a name.",
-        "  took column 'odd' for categories, since 'oops.5' is no number.",
+        "  took column 'odd' for words, since 'oops.5' is no number; mend them if it holds numbers.",
         "  left out 1 row without a target.",
         "  left out columns of words that differ in every row: name.",
         "  put numbers into quarters, beside categories: letter, odd.",

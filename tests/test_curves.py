@@ -4,6 +4,7 @@ import json
 import sys
 from functools import partial
 from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from sklearn.naive_bayes import BernoulliNB
 
 import jaxgen as jg
 from benchmarks import __main__ as command
-from benchmarks import csv_files, curve_pictures, curves, tables, uncertainty, verdict
+from benchmarks import csv_files, curve_pictures, curve_records, curves, loop, tables, uncertainty, verdict
 from benchmarks.programs import Programs
 from benchmarks.splits import Model, Splits, Task
 from jaxgen import threads
@@ -185,6 +186,64 @@ def test_tables_without_a_difference_seldom_have_a_winner():
             found.append(uncertainty.p_value(difference.mean(), error, n))
     for found in p_values.values():
         assert np.mean(np.array(found) < 0.05) < 0.1
+
+
+def test_few_splits_add_their_own_noise():
+    splits = Splits.of(200, 20, seed=0)
+    errors = np.zeros((20, splits.held_out)) + RNG.normal(size=(20, 1))
+    assert uncertainty.standard_error(errors, splits, 10) >= errors[:, 0].std(ddof=1) / np.sqrt(20)
+
+
+def test_what_a_loop_would_take(monkeypatch):
+    ours, theirs = np.zeros((10, 4), bool), np.array([[True, False, False, False]] * 2)
+    none = np.zeros_like(theirs)
+    found = curve_records.compare([(loop.Loop(0.5, theirs), ours), (loop.Loop(0.25, none), ours)], 10)
+    assert found == {"splits": 2, "seconds": 7.5, "disagreement": 0.125, "excess": 0.125, "largest": 0.25}
+    found = curve_records.compare([(loop.Loop(0.5, theirs), ours), (loop.Loop(0.25, none), ~ours)], 10)
+    assert (found["excess"], found["largest"]) == (-0.375, -1.0)
+
+    clock = iter([10.0, 16.0])
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    data = table("continuous")
+    task = Task(Model("", None), data, Splits.of(len(data.x), 5, seed=0), 20, 20)
+    assert loop.run(task, 3, l2=None).seconds == 2.0  # of each split
+
+
+def run_pair(monkeypatch, tmp_path, columns, target):
+    path = tmp_path / "drawn.csv"
+    names, values = ",".join([*columns, "y"]), np.stack([*columns.values(), target], axis=1)
+    np.savetxt(path, values, delimiter=",", header=names, comments="", fmt=["%.6f"] * len(columns) + ["%d"])
+    arguments = ["curves", "--pair", "--csv", path, "--target", "y", "--splits", "6", "--out", tmp_path]
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *map(str, arguments)])
+    monkeypatch.setattr(curves, "SIZES", 2)
+    assert command.main() == 0
+    return json.loads((tmp_path / "curves.json").read_text())["tables"][0]
+
+
+def test_the_winner_is_the_one_with_fewer_errors(monkeypatch, tmp_path, capsys):
+    a = RNG.normal(size=400)
+    b = a + 0.3 * RNG.normal(size=400)
+    y = b - a + 0.05 * RNG.normal(size=400) > 0  # told by a difference, which independence does not see
+    record = run_pair(monkeypatch, tmp_path, {"a": a, "b": b}, y)
+    generative, logistic = (model["error"] for model in record["models"])
+    assert logistic[-1] < 0.1 < generative[-1]
+    assert record["winner"][-1] == "discriminative"
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(" drawn")).split()
+    assert (row[1], row[5], row[8]) == ("10", "280", "disc.")
+    assert row[2:4] + row[6:8] == [f"{error:.3f}" for i in (0, -1) for error in (generative[i], logistic[i])]
+
+
+def test_what_a_record_says_of_bands_and_of_calibration(monkeypatch, tmp_path):
+    y = np.arange(60) % 2
+    monkeypatch.setattr(curve_records, "standard_error", lambda *_: 0.01)
+    for model in run_pair(monkeypatch, tmp_path, {"a": RNG.normal(size=60) + y}, y)["models"]:
+        assert model["half_width"] == pytest.approx([0.01 * scipy.stats.t.ppf(0.975, 59)] * 2)
+        bins = model["reliability"]
+        confidence, accuracy, share = (np.array(bins[name], float) for name in ("confidence", "accuracy", "share"))
+        assert np.sum(share) == pytest.approx(1)
+        assert bins["calibration_error"] == pytest.approx(np.nansum(share * abs(accuracy - confidence)))
+        # Of all predictions, in all bins, as many are right as the error says.
+        assert np.nansum(share * accuracy) == pytest.approx(1 - model["error"][-1])
 
 
 def test_who_wins():

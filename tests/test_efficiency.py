@@ -142,7 +142,8 @@ def test_what_is_drawn_has_the_density_that_is_said(misfit):
     y = jax.random.randint(key_y, (20_000,), 0, 2, jnp.int32)
     x = np.asarray(misfit.draw(key_x, y), np.float64)
     posterior = misfit.posterior(x)
-    features = np.hstack([np.ones((len(x), 1)), x, np.abs(posterior - 0.5)[:, None], np.minimum(x**2, 9)])
+    sure = (posterior - 0.5)[:, None]  # which a wrong scale makes too much or too little
+    features = np.hstack([np.ones((len(x), 1)), x, sure, np.abs(sure), np.minimum(x**2, 9)])
     residual = (np.asarray(y) - posterior)[:, None] * features
     z = residual.sum(axis=0) / np.sqrt((residual**2).sum(axis=0))
     assert np.abs(z).max() < 4.5

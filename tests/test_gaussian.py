@@ -263,7 +263,7 @@ def test_float32_covariance_at_a_mean_of_a_hundred_thousand(estimator, block_siz
     x = (rng.normal(size=(20_000, 5)) + 1e5 + y[:, None]).astype(np.float32)
     single, double = (estimator.statistics(x.astype(t), y, block_size=block_size) for t in (np.float32, np.float64))
     error = covariances(jg.estimate(estimator, single)) - covariances(jg.estimate(estimator, double))
-    assert np.abs(error).max() < 1e-3
+    assert np.abs(error).max() < 1e-5
 
 
 @each_form
@@ -273,9 +273,9 @@ def test_float32_posteriors_at_a_mean_of_ten_thousand(covariance, shared):
     x = (rng.normal(size=(3_000, 10)) + 1e4 + 0.5 * rng.normal(size=(3, 10))[y]).astype(np.float32)
     single, double = (jg.fit(jg.GDA(covariance, shared=shared), x.astype(t), y) for t in (np.float32, np.float64))
     difference = np.exp(jg.log_posterior(single, x)) - np.exp(jg.log_posterior(double, x.astype(np.float64)))
-    assert np.abs(difference).max() < 2e-2
+    assert np.abs(difference).max() < 5e-3
     evidence = jg.log_evidence(single, x) - np.float32(jg.log_evidence(double, x.astype(np.float64)))
-    assert np.abs(evidence).max() < 2e-2
+    assert np.abs(evidence).max() < 1e-2
 
 
 @each_form
@@ -527,3 +527,15 @@ def test_a_factor_that_is_known_has_the_derivatives_of_one_that_is_made():
     (value, *derivatives), (expected, *exact) = everything(ours), everything(theirs)
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     chex.assert_trees_all_close(derivatives, exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(ridge=0.0), jg.GaussianNB(ridge=0.0)])
+def test_an_absent_first_row_is_no_origin(estimator):
+    x, y = (np.random.default_rng(0).normal(size=(2_000, 2)) + 1e4).astype(np.float32), np.arange(2_000) % 2
+    weight = (np.arange(2_000) > 1).astype(float)
+    x[:2] = np.nan
+    single, double = (
+        estimator.statistics(x.astype(dtype), y, sample_weight=weight.astype(dtype)).scatter
+        for dtype in (np.float32, np.float64)
+    )
+    np.testing.assert_allclose(single, double, atol=5e-6 * np.abs(double).max())

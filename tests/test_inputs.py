@@ -909,3 +909,16 @@ def test_other_bad_values_are_counted_where_there_are_any(count, words):
     x[:count, 0] = np.nan
     with pytest.raises(ValueError, match=words):
         jg.fit(jg.LDA(), x, Y)
+
+
+def test_an_absent_row_may_have_any_responsibilities():
+    rng = np.random.default_rng(0)
+    x, r, present = rng.normal(size=(12, 2)), rng.random((12, 2)), np.arange(12) % 4 > 0
+    spoilt = np.where(present[:, None], r, np.nan)
+    expected = (r[present].T @ x[present]) / r[present].sum(axis=0)[:, None]
+
+    def fit(r):
+        return jg.fit(jg.GaussianNB(), x, r, sample_weight=present.astype(float))
+
+    for found in (fit(spoilt), jax.jit(fit)(spoilt)):
+        np.testing.assert_allclose(found.density.mean, expected, rtol=1e-9)

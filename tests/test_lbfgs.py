@@ -92,6 +92,17 @@ def test_it_ends_at_the_minimum(shape):
     assert few.norm > 1e-9
 
 
+def test_it_ends_where_the_loss_is_low_enough_and_where_rounding_hides_the_rest():
+    hessian, linear = quadratic()
+    evaluate = jax.value_and_grad(lambda p: 0.5 * p @ jnp.asarray(hessian) @ p - jnp.asarray(linear) @ p)
+    least = -0.5 * linear @ np.linalg.solve(hessian, linear)
+    found = lbfgs.minimise(evaluate, jnp.zeros(30), jnp.asarray(1e-9), jnp.asarray(least / 2), 500)
+    assert found.value < least / 2
+    assert found.norm > 1
+    found = lbfgs.minimise(evaluate, jnp.zeros(30), jnp.asarray(0.0), jnp.asarray(-jnp.inf), 20_000)
+    assert found.steps < 5_000
+
+
 def positive(p, seed):
     a = np.random.default_rng(seed).normal(size=(p, p))
     return a @ a.T + p * np.eye(p)

@@ -648,3 +648,38 @@ def test_gradient_descent_that_diverges_names_the_optimizer():
     x, target = some()
     with pytest.raises(ValueError, match=r"optimizer must converge; found a gradient .* Lower its learning rate"):
         lr.gradient_descent(x, target, optimizer=optax.sgd(1e5))
+
+
+def test_a_far_first_row_costs_no_digits_in_float32():
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(100_000, 2)) + 3).astype(np.float32)
+    x[0] += 1e4
+    target = (x @ np.float32([1, 2]) + rng.normal(size=len(x))).astype(np.float32)
+    single, double = (lr.least_squares(x.astype(dtype), target.astype(dtype)) for dtype in (np.float32, np.float64))
+    np.testing.assert_allclose(single.weights, double.weights, atol=1e-4)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.float32, 1e-5), (np.float64, 1e-9)])
+def test_descent_ends_where_the_gradient_is_as_small_as_promised(dtype, most):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3)).astype(dtype)
+    target = (x @ np.array([1.0, 2.0, 3.0], dtype) + rng.normal(size=200)).astype(dtype)
+    line = lr.gradient_descent(x, target, optimizer=optax.sgd(0.05), steps=10_000)
+    unit, unit_of_target = x.std(axis=0, dtype=float), target.std(dtype=float)
+    standard = (x - x.mean(axis=0, dtype=float)) / unit
+    residual = (target - target.mean(dtype=float)) / unit_of_target
+    residual -= standard @ (np.asarray(line.weights, float) * unit / unit_of_target)
+    assert most / 2 < np.linalg.norm(standard.T @ residual / 200) < 1.1 * most
+
+
+def test_a_prediction_that_overflows_is_said():
+    line = lr.LinearRegressor(np.float32([1e38, 1e38]), np.float32(0))
+    with pytest.raises(ValueError, match="the prediction overflows"):
+        lr.predict(line, np.float32([[10, 10]]))
+
+
+def test_a_warning_names_the_line_that_called():
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.warns(RuntimeWarning, match="did not converge") as warned:
+        lr.gradient_descent(x, x[:, 0], steps=1)
+    assert warned[0].filename == __file__

@@ -254,6 +254,15 @@ def test_float32_sums_grow_past_2_to_the_24():
     assert 0 <= 2**24 + n - 1 - np.asarray(confusion).item() <= 2**12
 
 
+def test_probabilities_may_miss_one_by_a_twentieth():
+    y, log_posterior = np.array([0, 1]), np.log(np.full((2, 2), 0.5))
+    for factor in (0.96, 1.04):
+        assert metrics.log_loss(y, log_posterior + np.log(factor)) == pytest.approx(-np.log(factor / 2))
+    for factor in (0.94, 1.06):
+        with pytest.raises(ValueError, match="sum to 1"):
+            metrics.log_loss(y, log_posterior + np.log(factor))
+
+
 def test_nothing_to_judge():
     nothing = 0 * WEIGHT
     for name in ("accuracy", "log_loss", "brier_score", "expected_calibration_error", "roc_auc"):

@@ -1,5 +1,7 @@
 """Logistic regression from a stream of batches."""
 
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -92,6 +94,16 @@ def test_a_start_at_the_optimum_stays_there():
     np.testing.assert_allclose(c.weights, optimum.weights, atol=1e-6)
 
 
+def test_the_report_is_of_the_last_batch():
+    x, y = data(n=40)
+    estimator = jg.LogisticRegression(optimizer=optax.sgd(0.1))
+    first, one = jg.train_batches(estimator, [(x, y)], num_classes=3, num_rows=40)
+    _, two = jg.train_batches(estimator, [(x, y)] * 2, num_classes=3, num_rows=40)
+    _, last = jg.train_batches(estimator, [(x, y)], num_classes=3, num_rows=40, start=first)
+    assert two.gradient_norm == pytest.approx(float(last.gradient_norm), rel=1e-9)
+    assert two.gradient_norm < 0.9 * one.gradient_norm
+
+
 def test_weights_and_soft_labels_in_a_batch():
     x, y = data(n=40)
     weight = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
@@ -127,11 +139,29 @@ def test_what_is_wrong_with_a_batch_is_said_with_its_number():
     ):
         with pytest.raises(kind, match=message):
             train(*batches)
+    for start, message in (
+        (
+            jg.LinearClassifier(np.zeros((2, 3)), np.zeros(3)),
+            r"start must have weights of shape \(4, 3\).*found \(2, 3\)",
+        ),
+        (jg.LinearClassifier(np.full((4, 3), np.nan), np.zeros(3)), "start must have finite weights"),
+    ):
+        with pytest.raises(ValueError, match=f"batch 1: {message}"):
+            train((x, y), start=start)
+    with pytest.raises(TypeError, match=r"num_classes must be a Python integer.*found 3.0"):
+        train((x, y), num_classes=3.0)
+    negative = jg.LogisticRegression(l2=-1.0, optimizer=optax.sgd(0.1))
+    with pytest.raises(ValueError, match=r"LogisticRegression\.l2 must be finite and 0 or more; found -1"):
+        jg.train_batches(negative, [(x, y)], num_classes=3, num_rows=20)
     with pytest.raises(ValueError, match="num_rows must be at least 1; found 0"):
         train((x, y), num_rows=0)
     assert np.isfinite(train((x, y), num_rows=10**11)[0].weights).all()  # more than a compiled counter counts
     with pytest.raises(TypeError, match="one batch after the other, outside of traces"):
         jax.jit(lambda start: train((x, y), start=start)[0])(jg.LinearClassifier(jnp.zeros((4, 3)), jnp.zeros(3)))
+    with pytest.raises(TypeError, match=r"outside of traces.*found l2 or start under one"):
+        jax.jit(
+            lambda l2: jg.train_batches(dataclasses.replace(negative, l2=l2), [(x, y)], num_classes=3, num_rows=20)
+        )(1.0)
     with pytest.raises(TypeError, match=r"batches must be .* iterable of tuples \(x, y\).*found None"):
         jg.train_batches(jg.LogisticRegression(optimizer=optax.sgd(0.1)), None, num_classes=3, num_rows=20)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="with an optimizer"):

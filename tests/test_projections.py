@@ -90,6 +90,20 @@ def test_scores_of_sparse_rows_are_those_of_scipy(rows, family, impossible):
     np.testing.assert_allclose(np.asarray(jg.log_posterior(c, sparse.csr_array(rows))), posterior, rtol=1e-5, atol=3e-4)
 
 
+def test_a_word_that_no_row_has_may_be_certain_of_a_class(monkeypatch):
+    monkeypatch.setattr(projections, "_PIECE", 60)
+    monkeypatch.setattr(projections, "_WHOLE", 60)
+    p = np.full((2, 200), 0.1)
+    p[1, 150] = 1.0
+    with np.errstate(divide="ignore"):
+        c = jg.Classifier(np.zeros(2, np.float32), jg.Bernoulli(*np.float32([np.log(p), np.log1p(-p)])))
+    x = np.zeros((3, 200), np.float32)
+    x[0, 3] = 1
+    found = np.asarray(jg.log_likelihood(c, sparse.csr_array(x)))
+    np.testing.assert_allclose(found[:, 0], [199 * np.log(0.9) + np.log(0.1), *[200 * np.log(0.9)] * 2], rtol=1e-6)
+    assert np.isneginf(found[:, 1]).all()
+
+
 @pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csr_matrix, sparse.coo_array])
 def test_rows_without_an_entry(monkeypatch, kind):
     monkeypatch.setattr(projections, "_PIECE", PIECE)
