@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import arguments
@@ -69,6 +71,15 @@ class NormalInverseWishart:
     mean_weight: Array | float = 1.0
     scale: Array | float = 1.0
     degrees: Array | float | None = None
+
+    def naive(self) -> NormalInverseWishart:
+        """That of each feature by itself."""
+        scale = jnp.diagonal(jnp.asarray(self.scale)) if np.ndim(self.scale) == 2 else self.scale
+        return dataclasses.replace(self, scale=scale, degrees=None)  # which are those of d features at once
+
+    def from_origin(self, origin: Array) -> NormalInverseWishart:
+        """That of features less an origin, (d,)."""
+        return dataclasses.replace(self, mean=jnp.asarray(self.mean).astype(origin.dtype) - origin)
 
     def check(self) -> None:
         """Raise for a value that is out of range; under a trace values are not seen."""

@@ -91,6 +91,11 @@ class Optional:
     def about_origin(self) -> tuple[Any, Any] | None:
         """Weights (d, K) and constants (K,) of linear scores, of a concrete quick form; None where none are as good."""
 
+    def moved(self, origin: Float[Array, " d"]) -> Any:
+        """The density of features to which an origin is added, where it has a place among them."""
+        del origin
+        return self
+
     def first_step(self, x: Float[Array, "n d"]) -> tuple[Array, Any] | None:
         """What the scores need of dense rows, and a classifier of that; None where one step is quicker."""
         del x

@@ -113,6 +113,10 @@ class DiagonalGaussian(NamedTuple):
         """Linear where the scale is shared: one matrix product, but for classes that are far apart."""
         return LinearGaussian.of(self).all_scores(x) if self.scale.shape[0] == 1 else self.log_likelihood(x)
 
+    def moved(self, origin: Float[Array, " d"]) -> DiagonalGaussian:
+        """The density of features to which an origin is added."""
+        return self._replace(mean=self.mean + origin[None])
+
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + σ_k z."""
         noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)

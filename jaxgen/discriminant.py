@@ -164,14 +164,14 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def naive(self) -> GDA:
         """The diagonal form of a full one, with a ridge in place of what else may keep a covariance regular."""
-        form, prior = ("diagonal" if self.covariance == "full" else self.covariance), self.prior
-        if prior is not None and np.ndim(prior.scale) == 2:
-            prior = dataclasses.replace(prior, scale=jnp.diagonal(jnp.asarray(prior.scale)))
-        if prior is not None:
-            prior = dataclasses.replace(prior, degrees=None)  # those of d features at once
+        form, prior = ("diagonal" if self.covariance == "full" else self.covariance), self.prior and self.prior.naive()
         ridge = jnp.asarray(self.ridge)
         ridge = jnp.maximum(ridge.astype(working_dtype(ridge.dtype)), 1e-6)
         return GDA(form, shared=self.shared, ridge=ridge, prior_alpha=self.prior_alpha, prior=prior)
+
+    def from_origin(self, origin: Float[Array, " d"]) -> tuple[GDA, Float[Array, " d"]]:
+        """The same, about a prior mean less the origin."""
+        return dataclasses.replace(self, prior=self.prior and self.prior.from_origin(origin)), origin
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Moments:
         """The moments expected of rows under a full Gaussian: Little & Rubin (2019), section 11.2.1."""

@@ -35,7 +35,8 @@ class EMReport(NamedTuple):
 
     Attributes:
         converged: whether the last two steps changed what they raise by no more than the tolerance; where rounding is
-            more than that, whether the last many did, half of all at most, by no more than a tolerance each.
+            more than that, whether the last many did, half of all at most, by no more than a tolerance each; where it
+            has fallen, as under a ridge it may, whether steps have become too short to change it by more.
         steps: how many were taken, T.
         log_evidence: mean log p(x, y) of rows with labels and log p(x) of others, in nats, before each step,
             (max_steps,); NaN from T on.
@@ -60,6 +61,12 @@ class EMReport(NamedTuple):
 
 def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: Data) -> tuple[Any, Array]:
     """The E-step: the statistics expected under a classifier, and the mean log evidence."""
+    responsibilities, mean = responsibilities_of(c, data)
+    return statistics_of(estimator, data, responsibilities, c), mean
+
+
+def responsibilities_of(c: Classifier[Any], data: Data) -> tuple[Float[Array, "n classes"], Float[Array, ""]]:
+    """Those of all rows under a classifier, times their weights, and the mean log evidence."""
     joint = log_joint(c, data.x, observed=data.observed)
     evidence = log_sum_exp(joint)
     # A row of weight 0 may be impossible; else its weight has a derivative, which a choice by the weight would cut off.
@@ -69,8 +76,7 @@ def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: D
     responsibilities = data.labelled + data.unlabelled[:, None] * posterior
     terms = jnp.sum(jnp.where(data.labelled > 0, data.labelled * joint, 0.0), axis=-1)
     terms += data.unlabelled * evidence
-    mean = jnp.sum(terms) / (jnp.sum(data.labelled) + jnp.sum(data.unlabelled))
-    return statistics_of(estimator, data, responsibilities, c), mean
+    return responsibilities, jnp.sum(terms) / (jnp.sum(data.labelled) + jnp.sum(data.unlabelled))
 
 
 def statistics_of(
@@ -96,6 +102,10 @@ def climb(
     not depend at all on what the prior decides. One step would not do, since a ridge stands for no prior. Where a
     tolerance is less than the evidence is rounded by, steps may rise unseen: so many in a row must then stand still as
     show it, or the second half of them. What steps gain shrinks geometrically, so that half had as much as is left.
+
+    Without a prior for its ridge, its pooling or its shrinkage, what is raised may fall as well, and then it may turn
+    far from the end. Once it has fallen, the statistics must stand still, instead of many steps: those of length l, in
+    units of their own, each ρ times as long as the one before, gain ½ l² (1 + ρ) / (1 − ρ) where the curvature is one.
     """
     dtype = data.labelled.dtype
     rows = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
@@ -104,8 +114,8 @@ def climb(
         alpha = nonnegative_or_nan(estimator.prior_alpha, dtype)
         return estimator.log_parameter_prior(c.density) + alpha * jnp.sum(drop_impossible(c.log_prior))
 
-    def step(state: tuple[Any, EMReport, Array]) -> tuple[Any, EMReport, Array]:
-        before, report, raised = state
+    def step(state: tuple[Any, EMReport, Array, Array, Array]) -> tuple[Any, EMReport, Array, Array, Array]:
+        before, report, raised, last, peak = state
         t = report.steps
         c = estimator.estimate(before)
         statistics, evidence = expect(estimator, c, data)
@@ -115,24 +125,38 @@ def climb(
         def since(steps: Array | int) -> Array:
             return jnp.where(t >= steps, now - raised[jnp.maximum(t - steps, 0)], jnp.inf)
 
+        within = jnp.maximum(tolerance, rounding)
+        fell = now < peak - within
         # Rounding hides small changes: as many steps are looked at as take a tolerance each beyond it, or half of all.
         few = jnp.ceil(rounding / jnp.maximum(tolerance, jnp.finfo(dtype).tiny))
         few = jnp.clip(few, 2, jnp.maximum(2, t // 2).astype(dtype))
         changes = jnp.stack([since(1), since(2) - since(1)])
-        still = jnp.all(jnp.abs(changes) <= jnp.maximum(tolerance, rounding))
-        still &= since(few.astype(jnp.int32)) <= few * tolerance
-        trace = report.log_evidence.at[t].set(evidence)
-        return statistics, EMReport(still, t + 1, trace), raised.at[t].set(now)
+        length = _length(statistics, before)
+        least = jnp.maximum(tolerance, (32 * jnp.finfo(dtype).eps) ** 2)
+        settled = length**2 * (last + length) <= 2 * least * (last - length)
+        still = jnp.where(fell, settled, since(few.astype(jnp.int32)) <= few * tolerance)
+        still &= jnp.all(jnp.abs(changes) <= within)
+        report = EMReport(still, t + 1, report.log_evidence.at[t].set(evidence))
+        peak = jnp.where(fell, jnp.inf, jnp.maximum(now, peak))  # once it has, it counts as fallen
+        return statistics, report, raised.at[t].set(now), length, peak
 
-    def unfinished(state: tuple[Any, EMReport, Array]) -> Array:
-        _, report, _ = state
+    def unfinished(state: tuple[Any, EMReport, Array, Array, Array]) -> Array:
+        _, report, *_ = state
         broken = (report.steps > 0) & jnp.isnan(report.last)
         return (report.steps < max_steps) & ~report.converged & ~broken
 
     begin = EMReport(jnp.zeros((), bool), jnp.zeros((), jnp.int32), jnp.full(max_steps, jnp.nan, dtype))
-    start, begin, none, *_ = varying_alike(start, begin, begin.log_evidence, data, estimator)
-    statistics, report, raised = lax.while_loop(unfinished, step, (start, begin, none))
+    infinite = jnp.full((), jnp.inf, dtype)
+    state = start, begin, begin.log_evidence, infinite, -infinite
+    state = varying_alike(*state, data, estimator)[: len(state)]
+    statistics, report, raised, *_ = lax.while_loop(unfinished, step, state)
     return statistics, report, raised[report.steps - 1]
+
+
+def _length(after: Any, before: Any) -> Float[Array, ""]:
+    """Of a step of statistics, in units of their own."""
+    squares = jax.tree.map(lambda a, b, unit: jnp.sum(((a - b) / unit) ** 2), after, before, before.unit())
+    return jnp.sqrt(sum(jax.tree.leaves(squares)))
 
 
 @jax.custom_jvp

@@ -61,6 +61,16 @@ def without_unusable(data: Data, domain: Domain) -> Data:
     )
 
 
+def center(data: Data) -> Float[Array, " d"]:
+    """The mean of what is observed of each feature, roughly."""
+    x, present = jnp.asarray(data.x).astype(data.labelled.dtype), jnp.any(data.labelled > 0, axis=1)
+    counts = (present | (data.unlabelled > 0))[:, None] & (
+        True if data.observed is None else jnp.asarray(data.observed)
+    )
+    share = 1 / jnp.maximum(jnp.sum(counts, axis=0), 1).astype(x.dtype)
+    return jax.lax.stop_gradient(jnp.sum(jnp.where(counts, x, 0.0) * share[None], axis=0))
+
+
 def with_constants(data: Data, columns: np.ndarray) -> Data:
     """The data with what is missing of a feature that is constant in each class filled in, where it may be.
 

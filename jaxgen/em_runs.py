@@ -14,7 +14,8 @@ from jaxgen import arguments, culprits, em, inputs, platform, starts
 from jaxgen.classifier import Classifier
 from jaxgen.classify import log_evidence
 from jaxgen.containers import is_sparse, pad_rows
-from jaxgen.em_data import seen, with_constants, without_unusable
+from jaxgen.density import optional
+from jaxgen.em_data import center, seen, with_constants, without_unusable
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
 from jaxgen.preparing import check_classifier
@@ -198,11 +199,20 @@ def _program(
     tuning: Tuning | None,
 ) -> tuple[Classifier[D], EMReport]:
     data = with_constants(without_unusable(data, estimator.domain), estimator.takes_for_constant(data.x.shape[1]))
+    given, origin = data, None
+    if not is_sparse(data.x):
+        # About a large mean every step would round what it fills in, and the mean itself, to the digits of that.
+        estimator, origin = estimator.from_origin(center(data))
+    if origin is not None:
+        data = data._replace(x=jnp.asarray(data.x).astype(origin.dtype) - origin[None])
 
     def begin(key: Any) -> Any:
         if start is not None:
             known = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(data.labelled.dtype), start)
-            return em.expect(estimator, known, data)[0]
+            responsibilities, _ = em.responsibilities_of(known, given)  # of a density that may not know how to move
+            return em.statistics_of(
+                estimator, data, responsibilities, known if origin is None else _moved(known, -origin)
+            )
         responsibilities = data.labelled if how == "labels" else _STARTS[how](key, data)
         if data.observed is None or not estimator.fills_in:
             return em.statistics_of(estimator, data, responsibilities, None)
@@ -218,6 +228,12 @@ def _program(
             begun = jax.vmap(begin)(jax.random.split(key, restarts))
         else:
             begun = jax.tree.map(lambda leaf: leaf[None], begin(None))
-        return em.ascend(
+        classifier, report = em.ascend(
             estimator, begun, data, jnp.asarray(tolerance).astype(data.labelled.dtype), max_steps=max_steps
         )
+    return classifier if origin is None else _moved(classifier, origin), report
+
+
+def _moved(c: Classifier[Any], origin: Array) -> Classifier[Any]:
+    """The classifier of features to which an origin is added."""
+    return c._replace(density=optional(c.density, "moved")(origin))

@@ -109,6 +109,16 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """The same family without correlations; with what it fits, filling in begins."""
         return self
 
+    def from_origin(
+        self, origin: Float[Array, " d"]
+    ) -> tuple[GenerativeEstimator[Any, Any], Float[Array, " d"] | None]:
+        """The estimator of features less an origin, and that; None, where what they are counted from plays a part.
+
+        Its density has `moved`, by which an origin is added to what it is about.
+        """
+        del origin
+        return self, None
+
     def log_parameter_prior(self, density: Any) -> Float[Array, ""]:
         """The log of the prior that the hyperparameters stand for, up to a constant, in nats.
 

@@ -100,6 +100,10 @@ class Gaussian(NamedTuple):
         """Linear where the covariance is shared: one matrix product."""
         return self.prepared().scores(x)
 
+    def moved(self, origin: Float[Array, " d"]) -> Gaussian:
+        """The density of features to which an origin is added."""
+        return self._replace(mean=self.mean + origin[None])
+
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + L_k z."""
         noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)

@@ -167,6 +167,13 @@ class Mixed:
         keys = jax.random.split(key, len(self.densities))
         return self.join([density.sample(k, y, total_count) for k, density in zip(keys, self.densities, strict=True)])
 
+    def moved(self, origin: Float[Array, " d"]) -> Mixed:
+        """The densities of features to which an origin is added, where they have a place."""
+        each = zip(self.densities, self.columns, strict=True)
+        return Mixed(
+            tuple(optional(density, "moved")(origin[_indices(group)]) for density, group in each), self.columns
+        )
+
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]."""
         means = [optional(density, "conditional_mean")(part) for density, part in self.split(x)]

@@ -173,6 +173,16 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Every family without correlations."""
         return MixedNB(tuple((e.naive(), group) for e, group in self.parts), prior_alpha=self.prior_alpha)
 
+    def from_origin(self, origin: Float[Array, " d"]) -> tuple[MixedNB, Float[Array, " d"] | None]:
+        """That of each family, and 0 where it has none."""
+        each = [(*estimator.from_origin(origin[np.array(group)]), group) for estimator, group in self.parts]
+        if all(mine is None for _, mine, _ in each):
+            return self, None
+        found = jnp.zeros_like(origin)
+        for _, mine, group in each:
+            found = found if mine is None else found.at[np.array(group)].set(mine)
+        return MixedNB(tuple((estimator, group) for estimator, _, group in each), prior_alpha=self.prior_alpha), found
+
     def expect(self, x: PartialRows, labels: Labels, density: Mixed | None) -> MixedStatistics:
         """The statistics of each group's columns, under the density of each."""
         given = [None] * len(self.parts) if density is None else density.densities

@@ -906,3 +906,44 @@ def test_under_a_trace_what_is_improper_is_nan():
         assert np.isnan(jg.log_likelihood(jax.jit(jg.predictive)(estimator, counts), COUNTS)).all()
     c = jax.jit(lambda p: jg.estimate(jg.QDA(pooling=p), gaussian))(1.5)
     assert np.isnan(jg.log_posterior(c, REALS)).all()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical"])
+def test_a_prior_scale_that_is_none_is_nan_under_a_trace_however_small(covariance):
+    x, y = np.random.default_rng(0).normal(size=(30, 3)), np.arange(30) % 2
+    bad = [-1e-3]
+    if covariance == "full":
+        bad += [np.diag([1e-3, 1e-3, -1e-3]), 1e-3 * np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])]
+
+    @jax.jit
+    def posterior(scale):
+        prior = jg.NormalInverseWishart(scale=scale)
+        c = jg.fit(jg.GDA(covariance, shared=False, prior=prior), x, y, num_classes=2)
+        return jg.log_posterior(c, x)
+
+    for scale in bad:
+        assert np.isnan(posterior(scale)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ledoit_wolf_of_two_rows_is_none_and_not_less(dtype):
+    """Both are as far from their mean: fourth powers are the squares of C, and rounding may put them below."""
+    x, y = np.random.default_rng(0).normal(size=(200, 3)).astype(dtype), np.repeat(np.arange(100), 2)
+    intensity = np.asarray(jg.ledoit_wolf(x, y))
+    assert (intensity >= 0).all()
+    np.testing.assert_allclose(intensity, 0.0, atol=1e-5)
+
+
+def test_the_predictive_of_mixed_families_has_their_class_prior():
+    x, y = np.random.default_rng(0).poisson(3.0, (20, 2)), np.repeat([0, 1], [15, 5])
+    mixed = jg.MixedNB(((jg.PoissonNB(), (0,)), (jg.PoissonNB(), (1,))), prior_alpha=5.0)
+    c = jg.predictive(mixed, mixed.statistics(x, y))
+    np.testing.assert_allclose(np.exp(c.log_prior), np.array([20.0, 10.0]) / 30, rtol=1e-10)
+
+
+def test_the_evidence_of_counts_under_a_strong_prior_in_float32():
+    """Alpha of as many rows is a rate of one, as if it were known."""
+    x, y = np.random.default_rng(0).poisson(1.0, (40, 3)), np.arange(40) % 2
+    statistics = jg.PoissonNB().statistics(x.astype(np.float32), y)
+    evidence = jg.log_marginal_likelihood(jg.PoissonNB(alpha=1e9, exposure=1e9), statistics)
+    np.testing.assert_allclose(evidence, -x.size, rtol=1e-5)

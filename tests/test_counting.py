@@ -333,3 +333,28 @@ def test_a_bad_value_among_dense_rows_is_found(estimator, bad):
     for verb in (jg.log_posterior, jg.log_evidence, jg.predict):
         with nullcontext() if good else pytest.raises(ValueError, match=f"found {bad} at row 77, column 2"):
             verb(c, x)
+
+
+def test_absences_past_two_to_the_25_are_exact_in_float32():
+    estimator, one = jg.BernoulliNB(alpha=0.0), np.zeros(1, int)
+    often, once = (
+        estimator.statistics(np.float32([[bit]]), one, sample_weight=np.float32([weight]))
+        for bit, weight in ((1, 2**24), (0, 1))
+    )
+    c = jg.estimate(estimator, jg.merge(jg.merge(often, often), once))
+    np.testing.assert_allclose(c.density.log_absent[0, 0], -np.log(2**25 + 1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("alpha", [0.5, np.linspace(0.1, 2.0, 100)])
+@pytest.mark.parametrize("lost", [False, True])
+@of_a_cpu
+def test_words_that_a_class_never_has_beside_missing_ones_and_priors_of_their_own(monkeypatch, alpha, lost):
+    for name in ("_FEWEST_CELLS", "_FEWEST_FEATURES"):
+        monkeypatch.setattr(class_tables, name, 1)
+    rng, d = np.random.default_rng(0), 100
+    x, y = np.zeros((30, d), int), np.arange(30) % 3
+    x[:, :12] = rng.integers(0, 2, size=(30, 12))
+    observed = rng.random(x.shape) < (0.6 if lost else 2.0)
+    c = jg.fit(jg.BernoulliNB(alpha=alpha), x, y, observed=observed if lost else None)
+    count, rows = (np.stack([each[y == k].sum(axis=0) for k in range(3)]) for each in (x * observed, observed))
+    np.testing.assert_allclose(np.exp(c.density.log_present), (count + alpha) / (rows + 2 * alpha), rtol=1e-12)

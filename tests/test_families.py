@@ -260,3 +260,79 @@ def test_a_predictive_is_drawn_in_its_own_dtype():
     for estimator in (jg.MultinomialNB(), mixed):
         c = jg.predictive(estimator, estimator.statistics(words, y))
         assert jg.sample(jax.random.key(0), c, 5, total_count=3)[0].dtype == np.float32
+
+
+def test_complements_of_a_class_that_has_nearly_all_words_keep_their_digits_in_float32():
+    x = np.float32([[2**30, 2**29, 0], [1, 0, 2], [0, 3, 1]])
+    c = jg.fit(jg.ComplementNB(alpha=1.0), x, np.arange(3))
+    np.testing.assert_allclose(np.exp(-np.asarray(c.weights)[:, 0]), np.array([2, 4, 4]) / 10, rtol=1e-5)
+
+
+def test_a_bad_count_under_a_trace_gives_complement_no_weights():
+    x, y = np.random.default_rng(0).poisson(2.0, (12, 3)).astype(float), np.arange(12) % 2
+    x[4, 1] = -1.0
+    c = jax.jit(lambda x: jg.fit(jg.ComplementNB(), x, y, num_classes=2))(x)
+    assert np.isnan(jg.log_posterior(c, np.ones((2, 3)))).all()
+    assert np.isnan(c.weights).all()
+
+
+def test_a_bad_value_of_mixed_families_is_named_where_columns_interleave():
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    x[:, 1] = y
+    x[3, 1] = 0.5
+    mixed = jg.MixedNB(((jg.BernoulliNB(), (1,)), (jg.GaussianNB(), (0, 2))))
+    with pytest.raises(ValueError, match=r"found 0\.5 "):
+        jg.fit(mixed, x, y)
+    observed = np.ones(x.shape, bool)
+    observed[3, 1] = False
+    x[3, 1] = np.nan
+    assert np.isfinite(jg.fit(mixed, x, y, observed=observed).density.densities[1].mean).all()
+
+
+def test_a_bad_value_of_one_group_spoils_the_density_of_all_under_a_trace():
+    x, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+    x[:, 1] = y
+    good = x.copy()
+    x[3, 1] = 0.5
+    mixed = jg.MixedNB(((jg.GaussianNB(), (0,)), (jg.BernoulliNB(), (1,))))
+    c = jax.jit(lambda x: jg.fit(mixed, x, y, num_classes=2))(x)
+    for leaf in jax.tree.leaves(c):
+        assert np.isnan(leaf).all()
+    assert np.isnan(jg.log_likelihood(c, good)).all()
+
+
+def test_a_class_without_data_has_categories_alike_and_rates_of_one():
+    x, y = np.array([[0, 1], [1, 2], [0, 0]]), np.array([0, 0, 1])
+    c = jg.fit(jg.CategoricalNB((2, 3), alpha=0.0), x, y, num_classes=3)
+    np.testing.assert_allclose(np.exp(c.density.log_probability[2]), np.repeat([1 / 2, 1 / 3], [2, 3]), rtol=1e-10)
+    rates = jg.fit(jg.PoissonNB(alpha=0.0, exposure=0.0), x, y, num_classes=3).density.log_rate[2]
+    np.testing.assert_allclose(rates, 0.0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("part", "error", "message"),
+    [
+        (jg.BernoulliNB(alpha=-1.0), ValueError, "BernoulliNB.alpha"),
+        (jg.BernoulliNB(binarize="x"), TypeError, "BernoulliNB.binarize"),
+        (jg.CategoricalNB(0), ValueError, "CategoricalNB.num_categories"),
+        (jg.GaussianNB(ridge=-1.0), ValueError, "GDA.ridge"),
+        (jg.GDA("elliptic"), ValueError, "GDA.covariance"),
+    ],
+)
+def test_mixed_families_refuse_what_each_of_them_refuses(part, error, message):
+    x, y = np.eye(2)[[0, 1, 1, 0]], np.array([0, 0, 1, 1])
+    with pytest.raises(error, match=message):
+        jg.fit(jg.MixedNB(((part, (0,)), (jg.GaussianNB(), (1,)))), x, y)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (jg.CategoricalNB((2, 3)), "num_categories must have one entry for each of the 1 features"),
+        (jg.GaussianNB(prior=jg.NormalInverseWishart(mean=np.zeros(2))), r"mean must have shape \(\) or \(1,\)"),
+    ],
+)
+def test_mixed_families_refuse_columns_that_do_not_fit_one_of_them(part, message):
+    x, y = np.eye(2)[[0, 1, 1, 0]], np.array([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=message):
+        jg.fit(jg.MixedNB(((part, (0,)), (jg.GaussianNB(), (1,)))), x, y)

@@ -539,3 +539,32 @@ def test_an_absent_first_row_is_no_origin(estimator):
         for dtype in (np.float32, np.float64)
     )
     np.testing.assert_allclose(single, double, atol=5e-6 * np.abs(double).max())
+
+
+@pytest.mark.parametrize(("covariance", "shared"), [("full", True), ("full", False), ("diagonal", False)])
+def test_responsibilities_at_a_large_mean_cost_no_digits_in_float32(covariance, shared):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(3_000, 2)) + 1e5).astype(np.float32)
+    r = rng.dirichlet(np.ones(2), len(x)).astype(np.float32)
+    c = jg.fit(jg.GDA(covariance, shared=shared), x, r)
+    exact = jg.fit(jg.GDA(covariance, shared=shared), x.astype(float), r.astype(float))
+    np.testing.assert_allclose(jax.tree.leaves(c.density)[1], jax.tree.leaves(exact.density)[1], rtol=1e-5, atol=1e-5)
+    mean = jg.GDA(covariance, shared=shared).statistics(x, r).mean.exact()
+    np.testing.assert_allclose(mean, exact.density.mean, rtol=0, atol=1e-3)
+
+
+def test_the_pooled_mean_moves_with_the_weight_of_a_class_that_has_none():
+    x, y = np.array([[1.0], [3.0], [10.0]]), np.array([0, 0, 1])
+
+    def pooled(weight):
+        weight = jnp.ones(3).at[2].set(weight)
+        return jg.fit(jg.GaussianNB(), x, y, num_classes=3, sample_weight=weight).density.mean[2, 0]
+
+    np.testing.assert_allclose(jax.grad(pooled)(0.0), (10.0 - 2.0) / 2, rtol=1e-10)
+
+
+def test_a_shrinkage_that_float32_cannot_tell_from_zero_keeps_a_covariance_regular():
+    x = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    x, y = np.concatenate([x, x], axis=1), np.arange(60) % 2
+    for estimator in (jg.LDA(ridge=0.0, shrinkage=1e-9), jg.QDA(ridge=0.0, shrinkage=1e-9)):
+        assert np.isfinite(jg.fit(estimator, x, y).density.cholesky).all()

@@ -1,5 +1,6 @@
 """Missing features: integrated out of every score, left out of every fit, filled in from what is known."""
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -674,3 +675,166 @@ def test_a_part_of_which_more_was_observed_is_none_of_the_whole(estimator):
         ValueError, match=r"whole must contain part; found column 0 of the weights of what was observed"
     ):
         jg.subtract(whole, forgot)
+
+
+def em_by_numpy(x, y, observed, ridge, steps):
+    """EM of a Gaussian for each class, of which features are missing, from independent features."""
+    both = (~observed)[:, :, None] & (~observed)[:, None, :]
+    mine = [y == k for k in range(y.max() + 1)]
+    pooled = sum(np.nanvar(x[k], axis=0) * observed[k].sum(axis=0) for k in mine) / observed.sum(axis=0)
+    mean = np.stack([np.nanmean(x[k], axis=0) for k in mine])
+    sigma = np.stack([np.diag(np.nanvar(x[k], axis=0) + ridge * pooled) for k in mine])
+    for _ in range(steps):
+        scatter = []
+        for k, rows in enumerate(mine):
+            precision = np.linalg.inv(sigma[k])
+            covariance = np.where(both[rows], np.linalg.inv(np.where(both[rows], precision, np.eye(x.shape[1]))), 0.0)
+            residual = np.where(observed[rows], x[rows] - mean[k], 0.0)
+            residual -= np.einsum("nij,nj->ni", covariance, residual @ precision)
+            mean[k] += residual.mean(axis=0)
+            residual -= residual.mean(axis=0)
+            scatter.append(residual.T @ residual + covariance.sum(axis=0))
+        unit = np.diag(np.diag(sum(scatter))) / len(y)
+        sigma = np.stack([each / rows.sum() + ridge * unit for each, rows in zip(scatter, mine, strict=True)])
+    return sigma
+
+
+@pytest.mark.parametrize(("dtype", "error"), [(np.float32, 2e-3), (np.float64, 2e-4)])
+def test_em_goes_on_where_a_ridge_has_made_the_evidence_fall_and_turn(dtype, error):
+    rng, y = np.random.default_rng(3), np.arange(60) % 3
+    x = (rng.normal(size=(60, 4)) + 0.8 * y[:, None]).astype(np.float32).astype(dtype)
+    observed = rng.random(x.shape) < 0.6
+    c = jg.fit(jg.QDA(ridge=0.01), x, y, observed=observed)  # which passes a saddle after 2,400 steps
+    found = np.einsum("kij,klj->kil", c.density.cholesky, c.density.cholesky)
+    expected = em_by_numpy(np.where(observed, x, np.nan).astype(float), y, observed, 0.01, 4_500)
+    np.testing.assert_allclose(found, expected, atol=error)
+
+
+@pytest.mark.parametrize("estimator", [jg.QDA(ridge=0.01), jg.MixedNB(((jg.QDA(ridge=0.01), (0, 2, 1, 3)),))])
+def test_a_large_mean_costs_no_digits_where_features_are_missing(estimator):
+    rng, y = np.random.default_rng(0), np.arange(60) % 3
+    x = (rng.normal(size=(60, 4)) + 0.8 * y[:, None] + 1e5).astype(np.float32)
+    observed = rng.random(x.shape) < 0.6
+    single, double = (jg.fit(estimator, x.astype(dtype), y, observed=observed).density for dtype in (np.float32, float))
+    if isinstance(estimator, jg.MixedNB):
+        single, double = single.densities[0], double.densities[0]
+    np.testing.assert_allclose(single.cholesky, double.cholesky, atol=1e-5)
+    np.testing.assert_allclose(single.mean, double.mean, atol=0.01)  # 1.3 of its last digits
+
+
+def test_a_prior_mean_is_where_it_was_after_em():
+    rng, y = np.random.default_rng(0), np.arange(40) % 2
+    x, observed = rng.normal(size=(40, 2)) + 50.0, rng.random((40, 2)) < 0.7
+    near, far = (
+        jg.fit(jg.QDA(prior=jg.NormalInverseWishart(mean=at, mean_weight=1e6)), x, y, observed=observed)
+        for at in (50.0, np.array([40.0, 60.0]))
+    )
+    np.testing.assert_allclose(near.density.mean, 50.0, atol=1e-3)
+    np.testing.assert_allclose(far.density.mean, [[40.0, 60.0]] * 2, atol=1e-3)
+
+
+def test_a_row_that_is_impossible_is_not_filled_in():
+    half = np.log(0.5)
+    density = jg.Bernoulli(jnp.array([[-jnp.inf, half]] * 2), jnp.array([[0.0, half]] * 2))
+    c, x = jg.Classifier(jnp.full(2, half), density), np.array([[1.0, np.nan], [0.0, np.nan]])
+    for key in (None, jax.random.key(0)):
+        filled = np.asarray(jg.impute(c, x, ~np.isnan(x), key=key))
+        assert filled[0, 0] == 1.0
+        assert np.isnan(filled[0, 1])
+        assert np.isfinite(filled[1]).all()
+
+
+def test_no_two_rows_are_filled_in_with_one_draw():
+    c = jg.Classifier(jnp.zeros(1), jg.Gaussian(jnp.zeros((1, 2)), jnp.eye(2)[None]))
+    x = np.tile([0.0, np.nan], (200, 1))
+    with platform.override(dataclasses.replace(platform.CPU, score_elements=100)):  # a few rows at a time
+        drawn = np.asarray(jg.impute(c, x, ~np.isnan(x), key=jax.random.key(0)))[:, 1]
+    assert len(np.unique(drawn)) == len(drawn)
+
+
+def test_groups_of_features_are_filled_in_by_draws_of_their_own():
+    one = jg.DiagonalGaussian(jnp.zeros((1, 1)), jnp.ones((1, 1)))
+    c, n = jg.Classifier(jnp.zeros(1), jg.Mixed((one, one), ((0,), (1,)))), 2_000
+    filled = jg.impute(c, np.zeros((n, 2)), np.zeros((n, 2), bool), key=jax.random.key(0))
+    assert abs(np.corrcoef(np.asarray(filled).T)[0, 1]) < 5 / np.sqrt(n)
+
+
+def test_what_a_wide_t_is_filled_in_with_is_as_wide():
+    degrees, spread, n = 2.5, 4.0, 4_000
+    density = jg.StudentT(jnp.zeros((1, 2)), jnp.eye(2)[None], jnp.array([degrees]), jnp.array([spread]))
+    rows = np.tile([0.0, np.nan], (n, 1))
+    drawn = jg.impute(jg.Classifier(jnp.zeros(1), density), rows, ~np.isnan(rows), key=jax.random.key(0))
+    grid = np.linspace(-400, 400, 400_001)
+    at = np.column_stack([np.zeros_like(grid), grid])
+    weight = stats.multivariate_t(np.zeros(2), spread**2 * np.eye(2), degrees).pdf(at)
+    below = np.cumsum(weight) / weight.sum()
+    assert stats.kstest(np.asarray(drawn)[:, 1], lambda x: np.interp(x, grid, below)).pvalue > 0.01
+
+
+def test_what_was_observed_gives_a_t_of_few_degrees_its_mean():
+    density = jg.StudentT(jnp.zeros((1, 2)), jnp.array([[[1.0, 0.0], [0.6, 0.8]]]), jnp.array([0.75]), jnp.ones(1))
+    c, row = jg.Classifier(jnp.zeros(1), density), np.array([2.0, np.nan])
+    close(jg.impute(c, row, ~np.isnan(row))[1], 1.2)  # 0.6 · 2: given one feature it has 1.75 degrees
+    assert np.isnan(jg.impute(c, row, np.zeros(2, bool))).all()
+    alone = jg.Classifier(
+        jnp.zeros(1), jg.DiagonalStudentT(jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[3.0, 1.0]]))
+    )
+    np.testing.assert_array_equal(jg.impute(alone, row, np.zeros(2, bool)), [0.0, np.nan])  # Cauchy's has none
+
+
+def test_a_fit_goes_on_where_em_is_slow():
+    """Anderson (1957), as above, with nine in ten of the second feature lost."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(200, 2)) @ np.array([[1.0, 0.8], [0.0, 0.5]])
+    observed = np.ones((200, 2), bool)
+    observed[:, 1] = np.arange(200) % 10 == 0
+    c = jg.fit(jg.LDA(ridge=0.0), np.where(observed, x, np.nan), np.zeros(200, int), observed=observed)
+    slope, intercept = np.polyfit(*x[observed[:, 1]].T, 1)
+    np.testing.assert_allclose(c.density.mean[0, 1], intercept + slope * x[:, 0].mean(), atol=2e-4)
+    rest = np.mean((x[::10, 1] - slope * x[::10, 0] - intercept) ** 2)
+    variance = (c.density.cholesky[0] @ c.density.cholesky[0].T)[1, 1]
+    np.testing.assert_allclose(variance, rest + slope**2 * x[:, 0].var(), rtol=5e-4)
+
+
+def test_pooled_spherical_variances_weigh_features_by_what_was_observed():
+    rng, pooling = np.random.default_rng(0), 0.3
+    x, y = rng.normal(size=(60, 3)) * np.array([1.0, 5.0, 20.0]), np.arange(60) % 2
+    observed = rng.random((60, 3)) < np.array([0.9, 0.5, 0.2]) + 0.1 * y[:, None]
+    x = np.where(observed, x, np.nan)
+    weight = np.stack([observed[y == k].sum(axis=0) for k in (0, 1)])
+    scatter = np.stack([np.nanvar(x[y == k], axis=0) for k in (0, 1)]) * weight
+    both = [(1 - pooling) * each + pooling * each.sum(axis=0) for each in (scatter, weight)]
+    c = jg.fit(jg.GDA("spherical", shared=False, ridge=0.0, pooling=pooling), x, y, observed=observed)
+    close(c.density.scale[:, 0] ** 2, both[0].sum(axis=1) / both[1].sum(axis=1))
+
+
+def test_a_class_without_data_takes_the_pooled_spherical_variance_of_what_was_observed():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)) * np.array([1.0, 5.0, 20.0]), np.arange(60) % 2
+    observed = rng.random((60, 3)) < np.array([0.9, 0.5, 0.2])
+    own, shared = (
+        jg.fit(jg.GDA("spherical", s, ridge=0.0), x, y, observed=observed, num_classes=3).density for s in (False, True)
+    )
+    close(own.scale[2], shared.scale[0])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_shrinkage_moves_no_spherical_covariance_of_missing_features_either(shared):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(60, 3)) * np.array([1.0, 5.0, 20.0]), np.arange(60) % 2
+    observed = rng.random((60, 3)) < np.array([0.9, 0.5, 0.2])
+    fits = [jg.fit(jg.GDA("spherical", shared, ridge=0.0, shrinkage=s), x, y, observed=observed) for s in (0.0, 0.7)]
+    close(fits[1].density, fits[0].density)
+
+
+def test_what_is_never_absent_is_impossible_where_it_is_absent():
+    """No word is ever impossible here but by its absence, of which the second word alone is not known."""
+    half = np.log(0.5)
+    density = jg.Bernoulli(jnp.array([[0.0, half], [half, half]]), jnp.array([[-jnp.inf, half], [half, half]]))
+    c, x = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), density), np.array([[0.0, 1.0], [1.0, 0.0]])
+    expected = np.array([[-np.inf, 2 * half], [half, 2 * half]])
+    close(jg.log_likelihood(c, x), expected)
+    close(jg.log_likelihood(c, scipy.sparse.csr_array(x)), expected)
+    first = np.array([[True, False]] * 2)
+    close(jg.log_likelihood(c, x, observed=first), expected - half)
+    np.testing.assert_array_equal(jg.log_posterior(c, x, observed=first)[0], [-np.inf, 0.0])

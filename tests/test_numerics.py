@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
+import jaxgen as jg
 from jaxgen.matrices import cholesky, cholesky_or_nan, factor_of_gram, inverse_factor
 from jaxgen.numerics import safe_divide, safe_log, shortcut, working_dtype
 from jaxgen.total import Total, all_leaves
@@ -180,3 +181,33 @@ def test_one_bad_number_among_many_is_seen(size, place):
         tree = {"a": jnp.asarray(numbers), "b": Total.of(jnp.asarray(numbers[:, 0])), "c": jnp.float32(0)}
         assert all_leaves(jnp.isfinite, tree) == finite
         assert all_leaves(lambda number: number < jnp.inf, tree) == below
+
+
+def test_what_fractions_leave_of_a_whole_number_is_noise_too():
+    whole, part = Total.of(jnp.array([1.0, 3.0], jnp.float32)), Total.of(jnp.array([1 - 2.0**-24, 0.1], jnp.float32))
+    rest = whole.subtract(part)
+    np.testing.assert_array_equal(rest.value[0], 0.0)
+    np.testing.assert_allclose(rest.value[1], 2.9, rtol=1e-6)
+
+
+def test_a_combination_of_features_is_singular_whatever_rounding_leaves():
+    x = np.random.default_rng(0).normal(size=(300, 100, 19))
+    x = np.float32(np.concatenate([x, x.sum(axis=2, keepdims=True) / np.sqrt(19)], axis=2))
+    covariance = jnp.asarray(np.swapaxes(x, 1, 2) @ x / 100)
+    assert np.isnan(cholesky_or_nan(covariance, jnp.zeros((), bool))).all()
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+def test_what_stands_above_a_factor_plays_no_part_and_has_no_derivative(classes):
+    rng, d = np.random.default_rng(0), 20
+    factor = np.tril(0.1 * rng.normal(size=(classes, d, d))) + np.eye(d)
+    x, mean = rng.normal(size=(5, d)), jnp.asarray(rng.normal(size=(2, d)))
+
+    @jax.value_and_grad
+    def loss(factor):
+        return jnp.sum(jg.log_evidence(jg.Classifier(jnp.log(jnp.array([0.4, 0.6])), jg.Gaussian(mean, factor)), x))
+
+    (value, gradient), (other, _) = loss(jnp.asarray(factor)), loss(jnp.asarray(factor + np.triu(np.ones((d, d)), 1)))
+    np.testing.assert_allclose(value, other, rtol=1e-10)
+    np.testing.assert_array_equal(np.triu(gradient, 1), 0.0)
+    assert (np.tril(gradient) != 0).any()

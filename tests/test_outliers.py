@@ -169,3 +169,11 @@ def test_eights_and_nines_stand_out_from_the_digits_that_were_seen(estimator, le
     }
     for name, score in scores.items():
         assert roc_auc_score(digit[test] >= 8, score) > least[name], name
+
+
+def test_where_a_class_of_prior_zero_lies_costs_the_background_no_digits():
+    mean, scale = jnp.array([[1e20, -1e20], [0.0, 1.0], [2.0, 0.0]]), jnp.ones((3, 2))
+    c = jg.Classifier(jnp.array([-jnp.inf, np.log(0.5), np.log(0.5)]), jg.DiagonalGaussian(mean, scale))
+    without = jg.Classifier(c.log_prior[1:], jg.DiagonalGaussian(mean[1:], scale[1:]))
+    x = np.random.default_rng(0).normal(size=(5, 2))
+    np.testing.assert_allclose(jg.relative_mahalanobis(c, x)[:, 1:], jg.relative_mahalanobis(without, x), rtol=1e-10)

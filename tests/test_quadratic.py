@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from conftest import of_a_cpu
 from scipy.special import log_softmax
+from scipy.stats import multivariate_normal
 
 import jaxgen as jg
 from jaxgen.quadratic import CentredGaussian
@@ -88,3 +89,12 @@ def test_classes_are_paired_once_for_all_calls_with_many_rows(monkeypatch):
     jg.predict(c, x)
     assert len(made) == 1
     np.testing.assert_array_equal(few, many[:100])
+
+
+def test_many_rows_in_float64_are_scored_in_float64():
+    rng, d, n = np.random.default_rng(0), 8, 50_000
+    factor = np.linalg.cholesky([a @ a.T + np.eye(d) for a in rng.normal(size=(4, d, d))])
+    mean, x = rng.normal(size=(4, d)), rng.normal(size=(n, d))
+    c = jg.Classifier(jnp.zeros(4), jg.Gaussian(jnp.asarray(mean), jnp.asarray(factor)))
+    exact = np.stack([multivariate_normal(m, f @ f.T).logpdf(x) for m, f in zip(mean, factor, strict=True)], axis=1)
+    np.testing.assert_allclose(jg.log_likelihood(c, x), exact, rtol=1e-10)

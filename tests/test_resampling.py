@@ -556,3 +556,21 @@ def test_what_an_absent_row_holds_reaches_no_derivative_where_rows_are_left_out(
         return jax.grad(loss)(0.1)
 
     np.testing.assert_allclose([by_ridge(np.nan), by_ridge(1e200)], by_ridge(0.0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.LDA()])
+def test_subtraction_at_a_large_mean_keeps_the_digits_of_both_limbs(estimator):
+    x, y = np.float32(np.random.default_rng(0).normal(size=(300, 2)) + 1e5), np.arange(300) % 2
+    part, rest = (estimator.statistics(x[some], y[some]) for some in (slice(200), slice(200, 300)))
+    found = jg.subtract(jg.merge(part, rest), part)
+    exact = np.stack([x[200:][y[200:] == k].mean(axis=0, dtype=np.float64) for k in (0, 1)])
+    np.testing.assert_allclose(found.mean.exact(), exact, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.QDA()])
+def test_no_variance_turns_negative_where_one_row_remains(estimator):
+    x, y = np.float32(np.random.default_rng(0).normal(size=(400, 3))), np.arange(400) % 100
+    whole, part = (estimator.statistics(x[:n], y[:n], num_classes=100) for n in (400, 300))
+    scatter = np.asarray(jg.subtract(whole, part).scatter)
+    variance = scatter if scatter.ndim == 2 else np.diagonal(scatter, axis1=1, axis2=2)
+    assert (variance >= 0).all()

@@ -224,3 +224,15 @@ def test_a_prior_that_is_none_draws_no_class():
     seen = np.array([[True, False]])
     for c in (unknown, impossible):
         np.testing.assert_array_equal(jg.impute(c, np.ones((1, 2)), seen, key=key), [[1.0, np.nan]])
+
+
+def test_classes_and_features_are_drawn_apart_where_there_are_as_many():
+    n, mean = 4_000, np.array([[0.0, 0.0], [100.0, 100.0]])
+    c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), jg.Gaussian(jnp.asarray(mean), jnp.eye(2)[None]))
+    x, y = map(np.asarray, jg.sample(jax.random.key(0), c, n))
+    nothing = np.zeros((n, 2), bool)
+    filled = np.asarray(jg.impute(c, np.zeros((n, 2)), nothing, key=jax.random.key(0)))
+    for rows, labels in ((x, y), (filled, (filled[:, 0] > 50).astype(int))):
+        for k in (0, 1):
+            mine = rows[labels == k] - mean[k]
+            assert np.abs(mine.mean(axis=0)).max() < 5 / np.sqrt(len(mine))

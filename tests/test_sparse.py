@@ -20,6 +20,7 @@ from jax.test_util import check_grads
 import jaxgen as jg
 from jaxgen import class_parts, containers, platform, scoring, threads
 from jaxgen.class_sums import _Reader
+from jaxgen.compressed import CompressedRows
 from jaxgen.sparse import SparseRows
 
 RNG = np.random.default_rng(0)
@@ -776,3 +777,47 @@ def test_entries_of_one_place_count_by_their_sum_under_a_trace(estimator, weight
     assert np.isnan(jax.jit(score)(bad)).any()
     spoilt = good.at[3].set(np.nan)  # of an absent row, where there are weights
     assert np.isnan(jax.jit(score)(spoilt)).any() == (weight is None)
+
+
+def test_a_negative_threshold_is_refused_for_sparse_rows_under_jit_too():
+    x, y = sparse.BCOO.fromdense(np.eye(4)), np.arange(4) % 2
+    estimator = jg.BernoulliNB(binarize=-1.0)
+    with pytest.raises(ValueError, match="binarize must be 0 or more for sparse rows"):
+        jax.jit(lambda x: jg.fit(estimator, x, y, num_classes=2))(x)
+
+
+def test_likelihoods_of_long_sparse_rows_keep_their_digits():
+    rng, d = np.random.default_rng(0), 100_000
+    rate = np.float32(rng.uniform(1e-6, 1e-5, (2, d)))
+    x = scipy.sparse.csr_array(rng.poisson(4.0, (2, d)).astype(np.float32))
+    c = jg.Classifier(jnp.zeros(2, jnp.float32), jg.Poisson(jnp.log(jnp.asarray(rate))))
+    table = np.asarray(c.density.log_rate, float)
+    dense = x.toarray().astype(float)
+    exact = dense @ table.T - np.exp(table).sum(axis=1) - scipy.special.gammaln(dense + 1).sum(axis=1)[:, None]
+    np.testing.assert_allclose(jg.log_likelihood(c, x), exact, rtol=3e-7)
+
+
+def test_places_of_many_classes_by_many_columns_do_not_wrap():
+    rows = CompressedRows.of(scipy.sparse.csr_array(np.array([[0.0, 1.0], [2.0, 0.0]])))
+    wide = dataclasses.replace(rows, num_columns=2**17)
+    places = wide.by_class(np.array([20_000, 1]), 20_001).columns
+    np.testing.assert_array_equal(places, np.array([20_000 * 2**17 + 1, 2**17]))
+
+
+def test_entries_below_the_first_row_and_column_are_ignored_under_jit():
+    y, index = np.array([0, 1, 1]), np.array([[0, 0], [1, 1], [2, 0], [1, -1], [-1, 1]])
+    entries = np.array([1.0, 2.0, 3.0, 50.0, 70.0])
+    inside = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
+    found = jax.jit(lambda v: jg.fit(jg.PoissonNB(), sparse.BCOO((v, index), shape=(3, 2)), y, num_classes=2))(entries)
+    close(found, jg.fit(jg.PoissonNB(), inside, y))
+
+
+def test_entries_behind_the_last_whole_window_count_under_jit():
+    rng, n, d = np.random.default_rng(0), 300, 100
+    x, y = rng.poisson(1.5, (n, d)).astype(float), np.arange(n) % 300  # many cells: one piece of many entries
+    c = jg.fit(jg.PoissonNB(), x, y % 3)
+    entries = sparse.BCOO.fromdense(x)
+    assert entries.nse > 2**14
+    close(jax.jit(jg.log_likelihood)(c, entries), jg.log_likelihood(c, x), 1e-9)
+    found = jax.jit(lambda x: jg.fit(jg.PoissonNB(), x, y, num_classes=300))(entries)
+    close(found, jg.fit(jg.PoissonNB(), x, y))

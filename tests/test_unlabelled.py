@@ -464,3 +464,39 @@ def test_labels_without_a_sign_are_labels_under_a_trace_too():
         return jg.fit_em(jg.PoissonNB(), x, y, num_classes=2, key=jax.random.PRNGKey(0)).log_prior
 
     assert np.isnan(of_two(labels)).all()
+
+
+def test_a_run_that_broke_down_is_not_the_best():
+    x = np.random.default_rng(0).normal(size=(12, 2))
+    estimator = jg.QDA(ridge=0.0)
+    data = em_data.Data(jnp.asarray(x), None, jnp.zeros((12, 2)), jnp.ones(12))
+    lonely = np.eye(2)[(np.arange(12) == 0).astype(int)]  # a class of one row
+    begun = [estimator.statistics(x, r) for r in (lonely, np.random.default_rng(1).dirichlet(np.ones(2), 12))]
+    for order in (begun, begun[::-1]):
+        stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *order)
+        c, report = em.ascend(estimator, stack, data, jnp.array(1e-3), max_steps=5)
+        assert np.isfinite(report.last)
+        assert np.isfinite(c.density.cholesky).all()
+
+
+def test_a_row_with_a_label_may_be_impossible_under_the_other_classes():
+    x, y = np.array([[1, 0], [0, 1], [1, 0], [0, 1]]), np.array([0, 1, -1, -1])
+    estimator = jg.BernoulliNB(alpha=0.0)
+    c, report = jg.train_em(estimator, x, y, start=jg.fit(estimator, x[:2], y[:2]))
+    close(report.last, np.log(0.5))
+    np.testing.assert_array_equal(jg.predict(c, x), [0, 1, 0, 1])
+
+
+def test_the_evidence_that_is_reported_is_the_weighted_mean():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 2)), np.arange(30) % 3 - 1
+    weight = rng.uniform(0.0, 3.0, 30)
+    start = jg.fit(jg.QDA(), x[y >= 0], y[y >= 0])
+    options = {"start": start, "sample_weight": weight, "unlabelled_weight": 0.3, "max_steps": 2}
+    first = jg.train_em(jg.QDA(), x, y, **options)[1].log_evidence[0]
+    # Its statistics are those expected under the start, of which the first step makes an estimate.
+    own = np.where(y >= 0, weight, 0.3 * weight)
+    shares = np.where((y >= 0)[:, None], np.eye(2)[np.maximum(y, 0)], np.exp(jg.log_posterior(start, x)))
+    c = jg.fit(jg.QDA(), x, shares, sample_weight=own)
+    logs = np.where(y >= 0, np.asarray(jg.log_joint(c, x))[np.arange(30), np.maximum(y, 0)], jg.log_evidence(c, x))
+    close(first, np.average(logs, weights=own))
