@@ -23,7 +23,7 @@ MODELS: list[tuple[str, Any, str]] = [
     ("LDA", jg.LDA(), "one covariance for all"),
     ("QDA", jg.QDA(), "a covariance for each digit"),
     ("Gaussian naive Bayes", jg.GaussianNB(), "independent pixels"),
-    ("Bernoulli naive Bayes", jg.BernoulliNB(), "independent pixels, ink or none"),
+    ("Bernoulli naive Bayes", jg.BernoulliNB(), "independent pixels of ink"),
 ]
 
 
@@ -57,8 +57,8 @@ def run(out: Path) -> None:
     """Draw the digits, and say how many are recognised."""
     images, recognised = draw()
     titles = [("real", "real digits"), *((name, f"{name}: {text}") for name, _, text in MODELS)]
-    said = {name: f"{recognised[name]:.1%} recognised" for name, _ in titles}
-    said["Bernoulli naive Bayes"] += f", of real ink {recognised['real ink']:.1%}"
+    said = {name: f"{recognised[name]:.0%} recognised" for name, _ in titles}
+    said["Bernoulli naive Bayes"] += f", of real ink {recognised['real ink']:.0%}"
     about = environment()
     picture = figure(6.4, 1.62 * len(titles) + 0.95, left=0.15, right=0.15, bottom=0.1, top=1.1)
     picture.subplots_adjust(hspace=0.3)

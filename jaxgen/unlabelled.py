@@ -105,7 +105,8 @@ def train_em(
             classifier to start from there is one run.
         tolerance: change of what a step raises, the evidence and the log prior that hyperparameters stand for, in nats
             a row; two steps in a row that change it by no more end a run. Where its rounding, 4 eps of it, is more, so
-            many do as show the tolerance, or half of all.
+            many do as show the tolerance, or half of all; once it has fallen, as under a ridge it may, steps that are
+            too short to change it by more.
         max_steps: at which it ends anyway.
 
     Returns:
