@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, chunks, culprits, inputs, platform
+from jaxgen import arguments, chunks, culprits, host_arrays, inputs, platform
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import D
 from jaxgen.missing import PartialRows
@@ -207,6 +207,20 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             >>> jg.MultinomialNB().statistics(words, np.array([0, 0, 1])).feature_sum.value.tolist()
             [[3.0, 1.0], [0.0, 3.0]]
         """
+        options = num_classes, sample_weight, observed, given, block_size
+        return host_arrays.as_arrays_of_jax(self.summarise_data(x, y, *options))
+
+    def summarise_data(
+        self,
+        x: Any,
+        y: Any,
+        num_classes: int | None,
+        sample_weight: Any,
+        observed: Any,
+        given: Classifier[D] | None = None,
+        block_size: int | None = None,
+    ) -> S:
+        """The same, maybe as arrays of NumPy: a program takes those in a third of the time of `jax.device_put`."""
         rows, labels = self.check_data(x, y, num_classes, sample_weight, observed, given)
         if block_size is not None:
             block_size = arguments.check_integer("block_size", block_size)

@@ -113,7 +113,7 @@ def fit(
         from jaxgen.em_runs import fit_partial  # EM is loaded where it is needed
 
         return fit_partial(estimator, x, y, num_classes, sample_weight, observed)
-    statistics = estimator.statistics(x, y, num_classes=num_classes, sample_weight=sample_weight, observed=observed)
+    statistics = estimator.summarise_data(x, y, num_classes, sample_weight, observed)
     if not is_traced(statistics) and not statistics.class_weight.exact().any():
         culprits.raise_for_no_weight()
     return estimate(estimator, statistics)

@@ -32,6 +32,11 @@ def as_jax(*arrays: AnyArray) -> tuple[jax.Array, ...]:
     return tuple(map(jnp.asarray, arrays))
 
 
+def as_arrays_of_jax(tree: Any) -> Any:
+    """The same tree, with arrays of JAX for those of NumPy."""
+    return jax.device_put(tree) if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(tree)) else tree
+
+
 def lies_on_boundary(x: AnyArray) -> bool:
     """Whether JAX reads the array where it lies."""
     return isinstance(x, jax.Array) or (x.flags.c_contiguous and x.ctypes.data % BOUNDARY == 0)

@@ -200,6 +200,13 @@ def test_long_and_empty_rows_in_one_matrix(in_pieces_of):
 
 
 @pytest.mark.usefixtures("each_way")
+def test_statistics_are_arrays_of_jax():
+    statistics = jg.MultinomialNB().statistics(scipy.sparse.csr_array(COUNTS), Y)
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(statistics))
+    expected = np.stack([COUNTS[Y == k].sum(axis=0) for k in range(K)])
+    np.testing.assert_array_equal(statistics.feature_sum.high, expected)
+
+
 def test_counts_past_two_to_the_24_are_exact_in_float32():
     """A hot word: 2^20 documents that hold it 33 times."""
     n = 2**20
