@@ -60,12 +60,12 @@ class _Reader(NamedTuple):
         """
         if np.result_type(self.dtype if self.x.dtype.kind == "f" else self.x.dtype, part.dtype) == np.float32:
             totals, finest, bad = self._add_up(part, np.float32)
-            bounds = _bounds(totals, finest)
+            largest = _largest(totals)
             # The bits of all values together say too little of large sums: a grain of 1 is worth another look.
-            if finest and not _are_exact(bounds) and _are_exact(_bounds(totals, 1.0)) and self._are_whole(part):
-                bounds = _bounds(totals, 1.0)
-            if _are_exact(bounds):
-                return totals, bounds, bad
+            if finest and not _are_exact(largest, finest) and _are_exact(largest, 1.0) and self._are_whole(part):
+                finest = 1.0
+            if _are_exact(largest, finest):
+                return totals, [Bound(most, finest) for most in largest], bad
         totals, _, bad = self._add_up(part, np.float64)
         return totals, [UNKNOWN] * len(totals), bad
 
@@ -90,8 +90,8 @@ class _Reader(NamedTuple):
             totals = part.add(counted.astype(form), place, totals)
             # Looked at after 1, 2, 4, 8 … stretches: no more of them are added in vain than are needed to see it.
             if single and 2 * number <= len(places) and not number & (number - 1):
-                known = finest if _are_exact(_bounds(totals, finest)) else float(are_whole(counted.values))
-                if not _are_exact(_bounds(totals, known)):
+                largest = _largest(totals)
+                if not _are_exact(largest, finest) and not (_are_exact(largest, 1.0) and are_whole(counted.values)):
                     break
         return totals, finest, bad
 
@@ -101,13 +101,13 @@ class _Reader(NamedTuple):
         return all(are_whole(self.encode(block).values) for block in blocks)
 
 
-def _bounds(totals: list[np.ndarray], finest: float) -> list[Bound]:
-    return [Bound(float(total.max()), finest) for total in totals]
+def _largest(totals: list[np.ndarray]) -> list[float]:
+    return [float(total.max()) for total in totals]
 
 
-def _are_exact(bounds: list[Bound]) -> bool:
-    """Whether all are; sums that were never begun are not."""
-    return len(bounds) > 0 and all(bound.is_exact for bound in bounds)
+def _are_exact(largest: list[float], finest: float) -> bool:
+    """Whether all sums of multiples of a grain are, of which these are the largest; sums never begun are not."""
+    return len(largest) > 0 and all(Bound(most, finest).is_exact for most in largest)
 
 
 class _Task(NamedTuple):
