@@ -89,13 +89,15 @@ class AllAtOnce(NamedTuple):
         rows: their numbers; a range where they are read where they lie, which is all of them.
         classes: all of them.
         label: the class of each row.
-        weight: of each row.
+        weight: of each row; None where it is 1.
+        dtype: that of the weights.
     """
 
     rows: np.ndarray | range
     classes: slice
     label: np.ndarray
-    weight: np.ndarray
+    weight: np.ndarray | None
+    dtype: np.dtype
 
     @property
     def num_sums(self) -> int:
@@ -103,28 +105,27 @@ class AllAtOnce(NamedTuple):
         return 1
 
     @property
-    def dtype(self) -> np.dtype:
-        """That of the weights."""
-        return self.weight.dtype
-
-    @property
     def class_weight(self) -> np.ndarray:
         """The weight of these rows in each of the classes."""
-        each = None if np.all(self.weight == 1) else self.weight  # to count takes a sixth of the time
-        return np.bincount(self.label.astype(np.intp, copy=False), each, minlength=self.classes.stop)
+        return np.bincount(self.label.astype(np.intp, copy=False), self.weight, minlength=self.classes.stop)
 
     def cut(self, fewest: int) -> list[AllAtOnce]:
         """Parts of so many rows at least, one after the other."""
         return [
-            AllAtOnce(self.rows[some], self.classes, self.label[some], self.weight[some])
+            self._replace(rows=self.rows[some], label=self.label[some], weight=self._weight(some))
             for some in slices(len(self.rows), fewest)
         ]
 
     def add(self, block: CompressedRows, place: slice, totals: list[np.ndarray]) -> list[np.ndarray]:
         """Add some of these rows, which are there among them, to one total, (K·d,), or begin it."""
-        weight = self.weight[place].astype(block.dtype, copy=False)
+        weight = self._weight(place)
+        if weight is not None:
+            weight = weight.astype(block.dtype, copy=False)
         (total,) = totals or [None]
         return [block.by_class(self.label[place], self.classes.stop).sum_rows(weight, total)]
+
+    def _weight(self, place: slice) -> np.ndarray | None:
+        return None if self.weight is None else self.weight[place]
 
 
 def parts_of(x: CompressedRows, labels: Labels, dtype: np.dtype) -> Sequence[ClassByClass | AllAtOnce]:
@@ -153,7 +154,7 @@ def _hard_parts(
     if for_each or in_place:
         rows, classes = range(n) if len(rows) == n else rows, slice(0, labels.num_classes)
         if not for_each:
-            return [AllAtOnce(rows, classes, index, weight)]
+            return [AllAtOnce(rows, classes, index, None if labels.weight is None else weight, weight.dtype)]
         mine = index == np.arange(labels.num_classes, dtype=index.dtype)[:, None]
         weights = mine.astype(dtype) if labels.weight is None else np.where(mine, weight, 0.0)
         return [ClassByClass(rows, classes, weights)]

@@ -193,20 +193,27 @@ class CompressedRows:
         check_columns(block.columns, self.shape[1])
         return block
 
-    def sum_rows(self, weight: np.ndarray, total: np.ndarray | None = None) -> np.ndarray:
-        """Σ_i w_i x_i, (d,), added to a total where there is one; values, weights and total are of one dtype."""
-        from scipy.sparse import csc_matrix
+    def sum_rows(self, weight: np.ndarray | None, total: np.ndarray | None = None) -> np.ndarray:
+        """Σ_i w_i x_i, (d,), added to a total where there is one; all in one dtype. Without weights each is 1."""
+        from scipy.sparse import csc_matrix, csr_matrix
 
         n, d = self.shape
-        if total is None:
-            return _holding(csc_matrix, (d, n), self.values, self.columns, self.starts) @ weight
+        total = np.zeros(d, self.dtype) if total is None else total
+        # Without weights all entries are one row of a matrix in which places repeat: they add up where it is made
+        # dense, in an eighth less time than rows that are multiplied by 1.
+        ends = np.array([0, self.num_entries], self.starts.dtype)
         try:
-            # What a product calls, with zeros to add to: it is not public. Without it, a table of zeros for every
+            # What scipy calls itself, with zeros to add to: it is not public. Without it, a table of zeros for every
             # stretch of rows and its sum with the total are a tenth of the time of a fit.
-            from scipy.sparse._sparsetools import csc_matvec
+            from scipy.sparse._sparsetools import csc_matvec, csr_todense
         except ImportError:
-            return total + self.sum_rows(weight)
-        csc_matvec(d, n, self.starts, self.columns, self.values, weight, total)
+            if weight is None:
+                return total + _holding(csr_matrix, (1, d), self.values, self.columns, ends).toarray()[0]
+            return total + _holding(csc_matrix, (d, n), self.values, self.columns, self.starts) @ weight
+        if weight is None:
+            csr_todense(1, d, ends, self.columns, self.values, total)
+        else:
+            csc_matvec(d, n, self.starts, self.columns, self.values, weight, total)
         return total
 
     def by_class(self, index: np.ndarray, num_classes: int) -> CompressedRows:
