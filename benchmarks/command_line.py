@@ -1,4 +1,4 @@
-"""The command line: every estimator on real data, beside scikit-learn's own; its subcommands measure speed."""
+"""The command line: every estimator on real data, beside scikit-learn's own; its commands measure other things."""
 
 from __future__ import annotations
 
@@ -32,6 +32,10 @@ def _positive(text: str) -> int:
     return _whole(text, 1)
 
 
+def _classes(text: str) -> int:
+    return _whole(text, 2, ": of one alone there is nothing to decide")
+
+
 def _thousands(text: str) -> int:
     return _whole(text, 1_000, ", from where growth can be measured")
 
@@ -49,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "--table", action="append", choices=list(TABLES), help="one of scikit-learn's tables; may repeat"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and repeat to this file")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help="measure speed instead:")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", help="instead:")
 
     throughput = _measuring(commands, "throughput", "every job beside scikit-learn, and beside the machine's own rates")
     throughput.add_argument("--quick", action="store_true", help="tiny sizes, to see that everything runs")
@@ -76,8 +80,9 @@ def _parser() -> argparse.ArgumentParser:
     large = _measuring(
         commands, "large", "multinomial naive Bayes on ten million documents of a million words, in chunks"
     )
-    for name, default in (("documents", 10_000_000), ("words", 1_000_000), ("chunk", 200_000), ("classes", 2)):
+    for name, default in (("documents", 10_000_000), ("words", 1_000_000), ("chunk", 200_000)):
         large.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help="(default: %(default)s)")
+    large.add_argument("--classes", type=_classes, default=2, metavar="N", help="(default: %(default)s)")
 
     curves = _measuring(
         commands, "curves", "error against training size, generative and discriminative, on real tables"
@@ -108,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _measuring(commands: Any, name: str, text: str) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=text, description=f"Measure {text}.")
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument("--out", type=Path, default=OUTPUT, metavar="FOLDER", help="(default: %(default)s)")
     return parser
 

@@ -27,6 +27,8 @@ def markdown(folder: Path, only: list[str] | None = None) -> str:
     if unknown:
         raise InputError(f"--only takes {', '.join(RECORDS)}; found {', '.join(sorted(unknown))}")
     names = only or [name for name in RECORDS if (folder / f"{name}.json").exists()]
+    if not folder.is_dir():
+        raise InputError(f"{folder} is no folder; expected one such as benchmarks/results/2026-11-28-cpu-2-cores")
     if not names:
         raise InputError(f"{folder} holds no record; expected one of {', '.join(f'{name}.json' for name in RECORDS)}")
     return "\n\n".join(_section(name, folder / f"{name}.json") for name in names)

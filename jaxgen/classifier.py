@@ -134,7 +134,8 @@ def generative(c: Any, verb: str) -> Classifier[Any]:
     if not isinstance(c, Classifier):
         raise TypeError(
             f"{verb} needs a generative classifier, which models p(x | y); found {type(c).__name__}. "
-            "jaxgen.fit makes one of an estimator; a discriminative one has log_posterior and predict alone."
+            "jaxgen.fit makes one of a family with a density, such as MultinomialNB; of ComplementNB and of "
+            "discriminative estimators it makes what has log_posterior and predict alone."
         )
     return c
 

@@ -67,7 +67,10 @@ class ComplementNB(CountingEstimator[Any]):
 
     def check_density(self) -> NoReturn:
         """Raise: there is none."""
-        raise TypeError("ComplementNB has scores and no density p(x | y); for one use MultinomialNB.")
+        raise TypeError(
+            "estimator must be one with a density p(x | y); found ComplementNB, which has scores alone. Use "
+            "MultinomialNB."
+        )
 
     def density(self, statistics: Counts) -> NoReturn:
         """There is none.

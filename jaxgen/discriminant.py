@@ -230,7 +230,7 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
     def proper(self) -> GDA:
         """The estimator itself; a ValueError if it has no prior."""
         if self.prior is None:
-            raise ValueError("GDA must have a prior here; found None. Give one: jaxgen.NormalInverseWishart(mean, …).")
+            raise ValueError("GDA.prior must be given here; found None. Give one: prior=jaxgen.NormalInverseWishart().")
         return self
 
     def predictive(self, statistics: Moments) -> StudentT | DiagonalStudentT:

@@ -1,7 +1,8 @@
-"""What suits which platform: the one place where a CPU and an accelerator are treated differently.
+"""What suits which platform: the one place where a program is made differently for a CPU and for an accelerator.
 
 Under a trace the platform is not known, and one program holds both choices (`lax.platform_dependent`). An eager call
-knows where its data are and compiles one of them.
+knows where its data are and compiles one of them. What never runs but on the host has its bounds beside it, as in
+`class_parts` and `chunks`.
 """
 
 from __future__ import annotations
@@ -179,8 +180,15 @@ def override(tuning: Tuning) -> Iterator[None]:
 def _check_choices(tuning: Tuning) -> None:
     for name, kind in get_type_hints(Tuning).items():
         choices, found = get_args(kind), getattr(tuning, name)
-        if isinstance(found, str) and found not in choices:
-            raise ValueError(f"Tuning.{name} must be {' or '.join(map(repr, choices))}; found {found!r}.")
+        if isinstance(getattr(CPU, name), str):
+            fits, expected = found in choices, " or ".join(map(repr, choices))
+        else:  # a bound may be infinite, and a strip None
+            least = 0 if name == "least_chunk" else 1
+            fits = found >= least if isinstance(found, (int, float)) else found is None and type(None) in choices
+            fits &= isinstance(found, int) or found is None or found == math.inf
+            expected = f"a whole number, {least} or more{' or None' * (type(None) in choices)}"
+        if not fits:
+            raise ValueError(f"Tuning.{name} must be {expected}; found {found!r}.")
 
 
 def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:

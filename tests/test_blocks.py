@@ -117,6 +117,15 @@ def test_choices_that_there_are_not_are_refused():
     for tuning, error, message in (
         ("cpu", TypeError, "tuning must be a Tuning.*found 'cpu'"),
         (dataclasses.replace(platform.CPU, class_sum="hash"), ValueError, "'scatter' or 'matmul'; found 'hash'"),
+        (dataclasses.replace(platform.CPU, class_sum=2), ValueError, "'scatter' or 'matmul'; found 2"),
+        (
+            dataclasses.replace(platform.CPU, entries=0),
+            ValueError,
+            "Tuning.entries must be a whole number, 1 or more; f",
+        ),
+        (dataclasses.replace(platform.CPU, window=2.5), ValueError, "Tuning.window .* found 2.5"),
+        (dataclasses.replace(platform.CPU, least_chunk=-1), ValueError, "Tuning.least_chunk .*, 0 or more; found -1"),
+        (dataclasses.replace(platform.CPU, strip="a"), ValueError, "Tuning.strip .*, 1 or more or None; found 'a'"),
     ):
         with pytest.raises(error, match=message), platform.override(tuning):
             pass

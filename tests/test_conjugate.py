@@ -865,13 +865,13 @@ def test_what_a_fit_refuses(estimator, x, error, message):
 
 def test_what_has_no_posterior():
     for estimator, x, error, message in (
-        (jg.LDA(), REALS, ValueError, "GDA must have a prior .*NormalInverseWishart"),
+        (jg.LDA(), REALS, ValueError, "GDA.prior must be given here; found None. Give one: prior="),
         (jg.BernoulliNB(0.0), BITS, ValueError, "BernoulliNB.alpha must be positive here: .*improper"),
         (jg.PoissonNB(exposure=np.array([1.0, 0.0, 1.0])), COUNTS, ValueError, "PoissonNB.exposure must be positive"),
         (jg.ComplementNB(), COUNTS, TypeError, "must have a conjugate prior; found ComplementNB"),
         (jg.LogisticRegression(), REALS, TypeError, "must have a conjugate prior; found LogisticRegression"),
         (jg.MultinomialNB, COUNTS, TypeError, "found MultinomialNB itself, which is to be called"),
-        (jg.MixedNB(((jg.PoissonNB(), (0, 1)), (jg.LDA(), (2,)))), COUNTS, ValueError, "GDA must have a prior"),
+        (jg.MixedNB(((jg.PoissonNB(), (0, 1)), (jg.LDA(), (2,)))), COUNTS, ValueError, "GDA.prior must be given"),
     ):
         made = estimator if isinstance(estimator, jg.GenerativeEstimator) else jg.LDA()
         statistics = made.statistics(x, Y)

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.sparse
+import scipy.special
+import scipy.stats
 from jax.experimental.sparse import BCOO
 from jax.test_util import check_grads
 from registry import CASES, K, each
@@ -71,6 +73,29 @@ def test_gaussian_mixtures_take_the_steps_of_scikit_learn(covariance, shared, pe
     close(c.density.mean, next_means(sklearn, x), 1e-9)
     close(report.log_evidence[steps - 1], sklearn.score(x), 1e-9)
     assert not report.converged
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", pytest.param("spherical", marks=pytest.mark.thorough)])
+def test_mixtures_of_one_diagonal_scatter_take_the_steps_of_numpy(covariance):
+    x, _ = clusters()
+    steps, first = 7, x[:3] + 0.5
+    weight, mean, variance, trace = np.full(3, 1 / 3), first, np.ones(2), []
+    for _ in range(steps + 1):
+        density = scipy.stats.norm(mean, np.sqrt(variance)).logpdf(x[:, None]).sum(axis=-1)
+        evidence = scipy.special.logsumexp(density + np.log(weight), axis=1)
+        trace.append(evidence.mean())
+        r = np.exp(density + np.log(weight) - evidence[:, None])
+        weight, mean = r.mean(axis=0), r.T @ x / r.sum(axis=0)[:, None]
+        variance = np.einsum("nk,nkd->d", r, (x[:, None] - mean) ** 2) / len(x)
+        if covariance == "spherical":
+            variance = np.full(2, variance.mean())
+    density = jg.DiagonalGaussian(jnp.asarray(first), jnp.ones((1, 2 if covariance == "diagonal" else 1)))
+    start = jg.Classifier(jnp.log(jnp.full(3, 1 / 3)), density)
+    estimator = jg.GDA(covariance, shared=True, ridge=0.0)
+    c, report = jg.train_em(estimator, x, num_classes=3, start=start, tolerance=0.0, max_steps=steps)
+    close(report.log_evidence[:steps], np.array(trace[1:]), 1e-12)
+    close(c.density.mean, mean, 1e-12)
+    close(np.broadcast_to(c.density.scale[0] ** 2, 2), variance, 1e-12)
 
 
 def next_weights(mixture, x):
@@ -209,7 +234,7 @@ def test_gradients_go_through_the_maximum(name):
         (
             {"estimator": jg.ComplementNB(), "num_classes": 2, "x": np.ones((9, 2))},
             TypeError,
-            "has scores and no density",
+            "with a density .*found ComplementNB",
         ),
     ],
 )
