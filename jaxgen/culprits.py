@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import working_dtype
+from jaxgen.numerics import or_in_float64, working_dtype
 from jaxgen.sparse import SparseRows
 from jaxgen.tracing import primal
 
@@ -90,8 +90,8 @@ def raise_for_rows(x: Any, labels: Labels, domain: Domain, optimizer: Any = None
     largest = float(np.max(np.abs(values), where=present[row], initial=0))
     raise ValueError(
         f"the statistics of x are not finite, though every value is: the largest is {largest:g}, and its square or sum "
-        "overflows. Rescale the features, and weights whose sum overflows, or compute in float64 "
-        "(jax.config.update('jax_enable_x64', True))."
+        "overflows. Rescale the features, and weights whose sum overflows"
+        f"{or_in_float64(working_dtype(x.dtype))}."
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxgen import arguments, culprits, domains, first_order, inputs, regression_programs
+from jaxgen.numerics import or_in_float64
 from jaxgen.regression_problem import check_data, check_outcome
 from jaxgen.tracing import is_traced
 
@@ -207,7 +208,8 @@ def lasso(
             "jax.vmap(lambda t: lasso(x, t, l1), in_axes=1, out_axes=-1)(target)."
         )
     found, outcome = regression_programs.lasso(data, l1, tolerance, max_steps=max_steps)
-    remedy = "the duality gap is {:.2g}. Raise max_steps, tolerance or l1, or compute in float64."
+    wider = or_in_float64(found[0].dtype)
+    remedy = f"the duality gap is {{:.2g}}. Raise max_steps, tolerance or l1{wider}."
     check_outcome(data, outcome, remedy=remedy)
     return LinearRegressor(*found)
 

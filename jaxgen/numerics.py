@@ -36,6 +36,11 @@ def working_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(np.float32) if jnp.finfo(dtype).bits < 32 else np.dtype(dtype)
 
 
+def or_in_float64(dtype: DTypeLike) -> str:
+    """What a message adds to its remedy where more digits or a wider range may help: nothing in float64 itself."""
+    return "" if dtype == np.float64 else ", or compute in float64 (jax.config.update('jax_enable_x64', True))"
+
+
 def varying_alike(*trees: Any) -> tuple[Any, ...]:
     """The same numbers; inside `shard_map` all of one type, as if each device had its own where it has any of its own.
 

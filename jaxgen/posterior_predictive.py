@@ -10,6 +10,7 @@ import numpy as np
 from jaxgen import arguments
 from jaxgen.classifier import with_prior
 from jaxgen.conjugate import proper
+from jaxgen.numerics import or_in_float64
 from jaxgen.statistics import raise_for_nan
 from jaxgen.tracing import is_traced, primal
 
@@ -109,7 +110,7 @@ def _raise(estimator: Any, statistics: Statistics, what: str) -> None:
     raise_for_nan(statistics)
     raise ValueError(
         f"{primal(estimator)} has no finite {what} for these statistics: they overflow, or a scale is lost in their "
-        "rounding. Rescale the features, or compute in float64."
+        f"rounding. Rescale the features{or_in_float64(statistics.class_weight.high.dtype)}."
     )
 
 

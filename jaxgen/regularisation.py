@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.numerics import nonnegative_or_nan, safe_divide
+from jaxgen.numerics import nonnegative_or_nan, or_in_float64, safe_divide
 from jaxgen.tracing import is_traced, primal
 
 if TYPE_CHECKING:
@@ -86,8 +86,9 @@ def ridge_unit(variance: Float[Array, " d"]) -> Float[Array, " d"]:
 def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian, features: Sequence[int] | None = None) -> str:
     """Which covariance is singular or overflows, and the remedy; empty where none is."""
     factor = jax.tree.leaves(density)[-1]  # the Cholesky factors, or the scales
+    wider = or_in_float64(factor.dtype)
     if np.isinf(np.asarray(factor)).any():
-        return f"a covariance overflows {factor.dtype}. Rescale the features, or compute in float64."
+        return f"a covariance overflows {factor.dtype}. Rescale the features{wider}."
     unseen = np.isnan(np.asarray(density.mean)).any(axis=0)
     if unseen.any():
         j = int(np.argmax(unseen))
@@ -100,12 +101,12 @@ def why_not_finite(estimator: GDA, density: Gaussian | DiagonalGaussian, feature
         return ""
     whose = "the shared covariance" if estimator.shared else f"the covariance of class {int(np.argmax(singular))}"
     if estimator.prior is not None:
-        return f"{whose} is singular in {factor.dtype} with {estimator.prior}. Raise its scale, or compute in float64."
+        return f"{whose} is singular in {factor.dtype} with {estimator.prior}. Raise its scale{wider}."
     reason, fewer = "constant", ""
     if estimator.covariance == "full":
         simpler = "covariance='diagonal'" if estimator.shared else "covariance='diagonal' or shared=True"
         reason, fewer = "constant or a combination of others", f"use {simpler}, "
     return (
         f"{whose} is singular in {factor.dtype} with ridge={float(estimator.ridge):g}: its rows are too few, or a "
-        f"feature is {reason}. Raise ridge, {fewer}drop the feature, or compute in float64."
+        f"feature is {reason}. Raise ridge, {fewer}or drop the feature{wider}."
     )

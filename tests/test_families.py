@@ -41,7 +41,7 @@ def test_complement_scores_have_no_evidence_and_no_density():
         with pytest.raises(TypeError, match=r"needs a generative classifier, which models p\(x \| y\)"):
             verb(c, WORDS)
     statistics = estimator.statistics(WORDS, Y)
-    with pytest.raises(TypeError, match="with a density .*found ComplementNB"):
+    with pytest.raises(TypeError, match=r"with a density .*found ComplementNB"):
         estimator.density(statistics)
     parts = [estimator.statistics(WORDS[i], Y[i], num_classes=3) for i in (slice(9), slice(9, None))]
     np.testing.assert_allclose(jg.estimate(estimator, jg.merge(*parts)).weights, c.weights, rtol=1e-12)

@@ -447,8 +447,9 @@ def test_singular_covariance_names_the_class_and_the_remedy(estimator, message, 
     x[:, 3] = x[:, 0] + 2 * x[:, 1]
     if estimator.covariance == "diagonal":
         x[:, 3] = np.where(y == 1, 5.0, x[:, 3])
-    with pytest.raises(ValueError, match=f"{message} in {np.dtype(dtype)}.*Raise ridge"):
+    with pytest.raises(ValueError, match=f"{message} in {np.dtype(dtype)}.*Raise ridge") as caught:
         jg.fit(estimator, x.astype(dtype), y)
+    assert ("compute in float64" in str(caught.value)) == (dtype == np.float32)
     traced = jax.jit(lambda x: jg.fit(estimator, x, y))(x.astype(dtype))
     assert np.isnan(jg.log_posterior(traced, x)).all()
     jg.fit(jg.GDA(estimator.covariance, shared=estimator.shared), x.astype(dtype), y)
