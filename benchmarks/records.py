@@ -81,6 +81,12 @@ def save_picture(picture: Figure, path: Path) -> None:
     picture.savefig(path)
 
 
+def run_of(record: dict[str, Any]) -> dict[str, Any]:
+    """When, of which commit and on how quick a machine what is in a record was measured, as far as it says so."""
+    about = {key: record["environment"][key] for key in ("date", "commit") if key in record["environment"]}
+    return {**about, "rates": record["rates"]}
+
+
 def describe(environment: dict[str, str]) -> str:
     """Device and versions in one line."""
     return ", ".join(f"{key} {value}" for key, value in environment.items())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import logistic_jobs
 from benchmarks.data import InputError
 from benchmarks.peers import SKLEARN
+from benchmarks.records import run_of
 from benchmarks.timing import ratios
 from benchmarks.verdict import crosses_at, of_penalty, of_tables
 from benchmarks.workloads import Sizes
@@ -51,7 +52,7 @@ def _load(path: Path) -> dict[str, Any]:
 
 
 def _throughput(record: dict[str, Any]) -> str:
-    results, rates, about = record["results"], record["rates"], record["environment"]
+    results, about = record["results"], record["environment"]
     libraries = list(dict.fromkeys(library for r in results for library in r["ms"]))
     asked = ["asked"] * any(r["target"] is not None for r in results)
     several = ["between"] * any(len(r["seconds"]) > 1 for r in results)
@@ -72,8 +73,7 @@ def _throughput(record: dict[str, Any]) -> str:
     ]
     caption = (
         f"{Sizes(**record['sizes']).describe()} {logistic_jobs.NOTE} {about['device']}, {about['machine']}, "
-        f"jax {about['jax']}, scikit-learn {about['scikit-learn']}; in the same "
-        f"run the device reads {rates['GB/s']:.0f} GB/s and multiplies matrices at {rates['GFLOP/s']:.0f} GFLOP/s."
+        f"jax {about['jax']}, scikit-learn {about['scikit-learn']}; {_runs(record)}."
     )
     for library in libraries:
         if library not in ("jaxgen", SKLEARN) and (beside := [r for r in results if library in r["ms"]]):
@@ -84,6 +84,24 @@ def _throughput(record: dict[str, Any]) -> str:
             "are the middle one of their own."
         )
     return _table(header, rows) + "\n\n" + caption
+
+
+def _runs(record: dict[str, Any]) -> str:
+    """What the machine did in each run that a record is of, and when and of which commit that was."""
+    runs: dict[str, list[str]] = {}
+    for result in record["results"]:
+        run = result.get("run") or run_of(record)
+        speed = (
+            f"reads {run['rates']['GB/s']:.0f} GB/s and multiplies matrices at {run['rates']['GFLOP/s']:.0f} GFLOP/s"
+        )
+        place = ", ".join(filter(None, [run.get("date"), f"commit {run['commit']}" if "commit" in run else None]))
+        runs.setdefault(f"{speed}{f' ({place})' * bool(place)}", []).append(result["name"])
+    (most, _), *others = sorted(runs.items(), key=lambda run: -len(run[1]))
+    if not others:
+        return f"in the same run the device {most}"
+    return f"in the run of most jobs the device {most}; " + "; ".join(
+        f"in that of {', '.join(names)} it {speed}" for speed, names in others
+    )
 
 
 def _beside(result: dict[str, Any], library: str) -> str:

@@ -19,7 +19,19 @@ from rich.table import Table
 from benchmarks import logistic_jobs
 from benchmarks.growth import duration
 from benchmarks.peers import SKLEARN
-from benchmarks.records import INK, MUTED, OURS, WARM, describe, figure, plain, save_json, save_picture, wide_console
+from benchmarks.records import (
+    INK,
+    MUTED,
+    OURS,
+    WARM,
+    describe,
+    figure,
+    plain,
+    run_of,
+    save_json,
+    save_picture,
+    wide_console,
+)
 from benchmarks.throughput_cases import CASES, Case
 from benchmarks.timing import QUICK, REST, Effort, environment, machine_rates, milliseconds, race, ratios, seconds
 from benchmarks.workloads import Sizes
@@ -157,7 +169,7 @@ def run(out: Path, *, quick: bool = False, rows: Sequence[str] = (), processes: 
             progress.update(task, description=case.name)
             runs = [process.submit(measure, case, sizes, effort).result() for _ in range(processes)]
             results.append(of_processes(runs))
-            kept[case.name] = asdict(results[-1])
+            kept[case.name] = {**asdict(results[-1]), "run": run_of(record)}
             record["results"] = [kept[each.name] for each in CASES if each.name in kept]
             save_json(record, out / "throughput.json")  # so that an interrupted run keeps what it measured
             progress.advance(task)
@@ -192,7 +204,7 @@ def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[s
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         alike = _lasting(stored) == _lasting(record)
-        others = {each["name"]: each for each in stored["results"]}
+        others = {each["name"]: {"run": run_of(stored), **each} for each in stored["results"]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         alike, others = False, {}
     if not alike:
@@ -200,7 +212,8 @@ def _others(path: Path, record: dict[str, Any], cases: Sequence[Case]) -> dict[s
             f"{path} is no record of this machine, these versions and sizes, which the rows could join; give --out "
             "another folder"
         )
-    return {name: each for name, each in others.items() if name not in {case.name for case in cases}}
+    again = {case.name for case in cases}
+    return {name: each for name, each in others.items() if name not in again}
 
 
 def _lasting(record: dict[str, Any]) -> dict[str, Any]:

@@ -194,11 +194,23 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
 
     # Other cases join those of a record that is like theirs, and of no other.
     more = ("throughput", "--quick", "--out", tmp_path, "--rows", "LDA fit", rows[0])
+    before = {**record["environment"], "commit": "0123456", "date": "2020-01-02"}
+    old = record | {"environment": before, "rates": {"GB/s": 7.0, "GFLOP/s": 11.0}}
+    old["results"] = [{key: value for key, value in each.items() if key != "run"} for each in record["results"]]
+    (tmp_path / "throughput.json").write_text(json.dumps(old))
     assert run(monkeypatch, *more) == 0
     joined = json.loads((tmp_path / "throughput.json").read_text())
+    # Each says which run it is of.
+    kept, *new = (each.pop("run") for each in joined["results"])
+    assert kept == {"date": "2020-01-02", "commit": "0123456", "rates": old["rates"]}
+    assert all(each["date"] == joined["environment"]["date"] and each["rates"] == joined["rates"] for each in new)
+    (tmp_path / "throughput.json").write_text(json.dumps(joined | {"results": [{**joined["results"][0], "run": kept}]}))
+    assert run(monkeypatch, "report", tmp_path) == 0
+    said = "reads 7 GB/s and multiplies matrices at 11 GFLOP/s (2020-01-02, commit 0123456)"
+    assert said in capsys.readouterr().out
     names = ["multinomial posterior, CSR", "Gaussian NB fit, device arrays", "LDA fit"]
     assert [r["name"] for r in joined["results"]] == names
-    assert joined["results"][0] == record["results"][0]
+    assert joined["results"][0] == old["results"][0]
     assert joined["results"][1]["seconds"] != record["results"][1]["seconds"]
     for other in (joined | {"environment": joined["environment"] | {"jax": "0.0"}}, {"results": []}):
         (tmp_path / "throughput.json").write_text(json.dumps(other))
