@@ -8,6 +8,7 @@ import pytest
 from registry import CASES
 
 import jaxgen as jg
+from benchmarks import report
 
 README = Path(__file__).parent.parent / "README.md"
 PACKAGE = README.parent / "jaxgen"
@@ -26,6 +27,16 @@ def test_python_blocks_run_and_print_what_they_say(run_script):
     for number, value in zip(said, printed, strict=True):
         digits = len(number.partition(".")[2])
         assert abs(float(number) - value) <= 0.501 * 10.0**-digits, (number, value)
+
+
+def test_tables_are_what_their_commands_make():
+    text = README.read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"<!-- python -m benchmarks report (\S+)(?: --only ([\w -]+?))? -->\n(.*?)<!-- end", text, re.DOTALL
+    )
+    assert len(blocks) == text.count("<!-- python") >= 4
+    for folder, only, table in blocks:
+        assert table.strip() == report.markdown(README.parent / folder, only.split() or None), folder
 
 
 def modules_of_the_picture():
