@@ -61,7 +61,8 @@ class _Ours:
 # Why log losses differ, and why they are huge where a feature is constant in a class.
 _SMOOTHING = (
     "Gaussian NB: to a variance jaxgen adds 1e-6 of that feature's own within the classes, scikit-learn 1e-9 of the\n"
-    "largest. Of a feature that is constant in a class that is all: another value there costs up to millions of nats.\n"
+    "largest. Of a feature that is constant in a class that is all, for QDA too: another value there costs up to\n"
+    "millions of nats.\n"
 )
 
 

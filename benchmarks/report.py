@@ -131,6 +131,8 @@ def _scaling(record: dict[str, Any]) -> str:
     header = ["time in", "job", "from – to", "jaxgen: exponent", "scikit-learn: exponent"]
     header += ["jaxgen at the end, ms", "scikit-learn, ms"]
     slopes = "An exponent is the slope of log time on log size over the last three sizes: 1 is linear, 0 does not grow."
+    if record.get("quick"):
+        slopes += " A quick run: sizes are too small for exponents to mean anything."
     return f"{_table(header, rows, words=3)}\n\n{slopes}"
 
 

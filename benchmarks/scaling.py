@@ -87,6 +87,9 @@ _GAUSSIANS: list[tuple[str, Any, Callable[[], Any]]] = [
 ]
 
 
+QUICKLY = "A quick run, to see that everything works: sizes are too small for exponents to mean anything.\n"
+
+
 def sweeps(max_rows: int, *, quick: bool) -> list[Sweep]:
     """Words, nonzeros and rows; half decades from a thousand (from a hundred where it has to be quick)."""
     first, words, documents = (100, 1_000, 200) if quick else (1_000, 1_000_000, 20_000)
@@ -157,11 +160,13 @@ def run(out: Path, *, max_rows: int | None = None, quick: bool = False) -> None:
     console.print(
         "Exponents: the slope of log time on log size over the last three points; 1 is linear, 0 does not grow.\n"
         + (f"Left out, since one call would take over {PATIENCE:g} s: {'; '.join(skipped)}.\n" if skipped else "")
+        + QUICKLY * quick
         + describe(about),
         highlight=False,
     )
     record = {
         "environment": about,
+        "quick": quick,
         "sweeps": [{"name": s.name, "axis": s.axis, "fixed": s.fixed} for s in planned],
         "lines": [asdict(line) for line in lines],
     }

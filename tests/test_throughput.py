@@ -153,7 +153,9 @@ def test_a_sweep_is_measured_and_drawn_and_a_peer_that_takes_too_long_is_left_al
     monkeypatch.setattr(scaling, "sweeps", lambda *_, **__: [sweep])
     monkeypatch.setattr(scaling, "PATIENCE", 1e-9)
     assert run(monkeypatch, "scaling", "--quick", "--out", tmp_path) == 0
-    assert "scikit-learn score of NB at [300, 1000]" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "scikit-learn score of NB at [300, 1000]" in said
+    assert "too small for exponents" in said
     assert set(fitted) == {100}
     lines = json.loads((tmp_path / "scaling.json").read_text())["lines"]
     assert {(line["library"], line["verb"]): line["sizes"] for line in lines} == {
