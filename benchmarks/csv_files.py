@@ -51,7 +51,12 @@ def read(path: Path, target: str) -> Table:
         )
     except UnicodeDecodeError:
         raise InputError(f"cannot read {path}: it is not text in UTF-8; save it so") from None
-    except (OSError, ValueError, csv.Error) as error:  # pandas' own errors are ValueErrors
+    except pd.errors.EmptyDataError:
+        raise InputError(f"cannot read {path}: it is empty; expected a line of names and a line for each row") from None
+    except pd.errors.ParserError as error:
+        found = str(error).strip().rpartition("C error: ")[2]
+        raise InputError(f"cannot read {path}: {found}; give every line as many fields as the first") from None
+    except (OSError, ValueError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
         raise InputError(f"cannot read {path}: {reason}") from None
     frame.columns = frame.columns.str.strip()

@@ -84,13 +84,13 @@ def load_messages(path: Path) -> Split:
             f"for {len(names)} labels. Give more messages, or fewer labels"
         )
     messages = np.array([message for _, (_, message) in rows], dtype=object)
+    train, test = _split(labels)
+    vectorizer: Any = CountVectorizer()
     try:
-        train, test = _split(labels)
-        vectorizer: Any = CountVectorizer()
         train_x = vectorizer.fit_transform(messages[train]).astype(np.float32)
         test_x = vectorizer.transform(messages[test]).astype(np.float32)
-    except ValueError as error:
-        raise InputError(f"{path}: {error}") from None
+    except ValueError:
+        raise InputError(f"{path}: expected words of two letters or more in the messages; found none") from None
     return Split(path.name, train_x, labels[train], test_x, labels[test])
 
 

@@ -120,7 +120,7 @@ def test_options_of_the_main_job_are_not_those_of_a_command(monkeypatch, capsys)
         (b"spam\tone\nspam\ttwo\n", "found 1 labels"),
         (b"spam\tone\nspam\ttwo\nham\tone\n", "found 2 labels, of which 'ham' has one"),
         (b"\xff\xfe\x00", "not UTF-8"),
-        (b"spam\t.\nspam\t.\nham\t.\nham\t.\n", "empty vocabulary"),
+        (b"spam\t.\nspam\t.\nham\t.\nham\t.\n", "expected words of two letters or more"),
         ("".join(f"c{i // 2}\tword{i}\n" for i in range(40)).encode(), "12 of 40 messages are held out, for 20 labels"),
     ],
 )

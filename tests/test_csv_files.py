@@ -75,7 +75,8 @@ def test_a_csv_that_is_long_or_wide(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "cannot read"),
+        ("", "cannot read .*: it is empty; expected a line of names"),
+        ("x,y\n" + "1,0\n2,1,3\n" * 20, "Expected 2 fields in line 3, saw 3; give every line as many fields"),
         ("x,y,y\n" + "1,0,0\n2,1,1\n" * 20, "two columns named 'y'"),
         ("x,y\n" + "1,0\n2,1\n" * 2, "rows are too few"),
         ("x,y\n" + "inf,0\n2,1\n" * 20, "column 'x' holds infinity"),
