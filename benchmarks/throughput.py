@@ -276,7 +276,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
     picture = figure(10.5, 1.9 + 0.34 * len(results), left=2.75, right=1.85, bottom=0.6, top=1.3)
     axes = picture.add_subplot()
     judged = any(r["target"] is not None for r in results)
-    columns = {name: column for name, column in COLUMNS.items() if judged or name != "asked"}
+    columns = COLUMNS if judged else {"ratio": COLUMNS["ratio"], "jaxgen": COLUMNS["asked"] + 0.03}
     places = range(len(results), 0, -1)
     bars = [r["ratio"] for r in results]
     met = [r["target"] is None or r["ratio"] >= r["target"] for r in results]

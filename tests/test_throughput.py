@@ -5,6 +5,8 @@ import json
 import os
 import sys
 from dataclasses import asdict, replace
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from benchmarks.growth import duration, exponent
 from benchmarks.synthetic import TextModel, bayes_error, gaussian_rows, unaligned
 from benchmarks.throughput_cases import CASES
 from benchmarks.timing import Effort, race
-from benchmarks.workloads import Job, Sizes
+from benchmarks.workloads import Job, Sizes, gaussian
 
 
 def run(monkeypatch, *arguments):
@@ -301,3 +303,52 @@ def test_a_report_without_records_is_one_line_and_exit_code_two(monkeypatch, tmp
         (tmp_path / "throughput.json").write_text(content)
     assert run(monkeypatch, "report", tmp_path) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture
+def other_libraries(monkeypatch):
+    """Stand-ins for two libraries that are not installed: Gaussian naive Bayes under their names."""
+
+    class Faster(GaussianNB):
+        pass
+
+    class Bayes:
+        def __init__(self, normals):
+            self.normals = normals
+
+        def fit(self, x, y):
+            self.model = GaussianNB().fit(x, y)
+            return self
+
+        def predict_log_proba(self, x):
+            return self.model.predict_log_proba(x)
+
+    stand_ins = {
+        "sklearnex": {},
+        "sklearnex.naive_bayes": {"GaussianNB": Faster},
+        "pomegranate": {},
+        "pomegranate.bayes_classifier": {"BayesClassifier": Bayes},
+        "pomegranate.distributions": {"Normal": lambda covariance_type: covariance_type},
+    }
+    for name, members in stand_ins.items():
+        module = ModuleType(name)
+        module.__dict__.update(members, __spec__=ModuleSpec(name, None))
+        monkeypatch.setitem(sys.modules, name, module)
+    return Faster, Bayes
+
+
+def test_libraries_that_are_installed_stand_beside_scikit_learn(other_libraries):
+    faster, bayes = other_libraries
+    case = next(case for case in CASES if case.name == "Gaussian NB fit, device arrays")
+    job = case.prepare(Sizes.quick())
+    fitted = {library: fit() for library, fit in job.others.items()}
+    assert [*fitted] == ["scikit-learn", "scikit-learn-intelex", "pomegranate"]
+    assert isinstance(fitted["scikit-learn-intelex"], faster)
+    assert isinstance(fitted["pomegranate"], bayes)
+    assert fitted["pomegranate"].normals == ["diag"] * job.sizes["classes"]
+    ours = job.ours()
+    for theirs in fitted.values():  # whose parameters are compared, or their posteriors where these are not known
+        assert job.difference(ours, theirs) < 1e-3
+    data = gaussian(Sizes.quick())
+    wrong = bayes(None).fit(data.x, np.roll(data.y, 1))
+    assert job.difference(ours, wrong) > 1e-2
