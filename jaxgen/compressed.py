@@ -195,8 +195,6 @@ class CompressedRows:
 
     def sum_rows(self, weight: np.ndarray | None, total: np.ndarray | None = None) -> np.ndarray:
         """Σ_i w_i x_i, (d,), added to a total where there is one; all in one dtype. Without weights each is 1."""
-        from scipy.sparse import csc_matrix, csr_matrix
-
         n, d = self.shape
         total = np.zeros(d, self.dtype) if total is None else total
         # Without weights all entries are one row of a matrix in which places repeat: they add up where it is made
@@ -207,6 +205,8 @@ class CompressedRows:
             # stretch of rows and its sum with the total are a tenth of the time of a fit.
             from scipy.sparse._sparsetools import csc_matvec, csr_todense
         except ImportError:
+            from scipy.sparse import csc_matrix, csr_matrix
+
             if weight is None:
                 return total + _holding(csr_matrix, (1, d), self.values, self.columns, ends).toarray()[0]
             return total + _holding(csc_matrix, (d, n), self.values, self.columns, self.starts) @ weight

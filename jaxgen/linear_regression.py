@@ -76,7 +76,7 @@ def predict(regressor: LinearRegressor, x: Real[AnyArray, "... d"]) -> Float[Arr
                 "regressor must hold finite weights and biases; found NaN or infinity. A fit under jit or vmap is NaN "
                 "where the same fit outside of them has an error, which says why."
             )
-        raise ValueError("the prediction overflows. Rescale x, or compute in float64.")
+        raise ValueError(f"the prediction overflows. Rescale x{or_in_float64(prediction.dtype)}.")
     return prediction
 
 

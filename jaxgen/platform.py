@@ -182,11 +182,11 @@ def _check_choices(tuning: Tuning) -> None:
         choices, found = get_args(kind), getattr(tuning, name)
         if isinstance(getattr(CPU, name), str):
             fits, expected = found in choices, " or ".join(map(repr, choices))
-        else:  # a bound may be infinite, and a strip None
-            least = 0 if name == "least_chunk" else 1
-            fits = found >= least if isinstance(found, (int, float)) else found is None and type(None) in choices
-            fits &= isinstance(found, int) or found is None or found == math.inf
-            expected = f"a whole number, {least} or more{' or None' * (type(None) in choices)}"
+        else:
+            least, optional = 0 if name == "least_chunk" else 1, type(None) in choices
+            numbers = (int, float) if kind is float else int
+            fits = found >= least if isinstance(found, numbers) else optional and found is None
+            expected = f"a {'whole ' * (kind is not float)}number, {least} or more{' or None' * optional}"
         if not fits:
             raise ValueError(f"Tuning.{name} must be {expected}; found {found!r}.")
 

@@ -18,7 +18,7 @@ from jax import lax
 from jaxgen import arguments, culprits, domains, inputs, lapack, platform
 from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.matrices import diagonals
-from jaxgen.numerics import matmul, nonnegative_or_nan, safe_divide, working_dtype
+from jaxgen.numerics import matmul, nonnegative_or_nan, or_in_float64, safe_divide, working_dtype
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -197,5 +197,5 @@ def _raise_for_values(data: Data) -> None:
     if largest > np.sqrt(float(jnp.finfo(dtype).max) / len(target)) / 2:
         raise ValueError(
             f"target must hold numbers whose squares have a sum in {dtype}; found {largest:g} as the largest. Rescale "
-            "the target, or compute in float64 (jax.config.update('jax_enable_x64', True))."
+            f"the target{or_in_float64(dtype)}."
         )

@@ -124,6 +124,11 @@ def test_choices_that_there_are_not_are_refused():
             "Tuning.entries must be a whole number, 1 or more; f",
         ),
         (dataclasses.replace(platform.CPU, window=2.5), ValueError, "Tuning.window .* found 2.5"),
+        (
+            dataclasses.replace(platform.CPU, many_rows=0.5),
+            ValueError,
+            "Tuning.many_rows must be a number, 1 or more; ",
+        ),
         (dataclasses.replace(platform.CPU, least_chunk=-1), ValueError, "Tuning.least_chunk .*, 0 or more; found -1"),
         (dataclasses.replace(platform.CPU, strip="a"), ValueError, "Tuning.strip .*, 1 or more or None; found 'a'"),
     ):

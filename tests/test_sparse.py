@@ -323,17 +323,18 @@ def test_small_sums_that_are_large_together_are_exact(labels, in_pieces_of, monk
 
 @pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("public", [False, True], ids=["adds where the total lies", "public functions of scipy alone"])
-def test_stretches_are_added_to_one_total(public, in_pieces_of, monkeypatch):
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_stretches_are_added_to_one_total(num_classes, public, in_pieces_of, monkeypatch):
     """Rows without entries among them, and a sum that float32 holds for the first stretches and not for the last."""
     in_pieces_of(16)
     monkeypatch.setattr(threads, "cores", lambda: 1)
     if public:
         monkeypatch.setitem(sys.modules, "scipy.sparse._sparsetools", None)
-    x, y = np.float32(np.random.default_rng(5).poisson(0.5, (200, 9))), np.arange(200) % 2
+    x, y = np.float32(np.random.default_rng(5).poisson(0.5, (200, 9))), np.arange(200) % num_classes
     x[50:120] = 0
     for largest in (1.0, 2.0**18, 2.0**23 + 1):
         x[-50:, 3] = largest
-        expected = np.eye(2)[y].T @ x.astype(np.float64)
+        expected = np.eye(num_classes)[y].T @ x.astype(np.float64)
         sums = jg.PoissonNB().statistics(scipy.sparse.csr_array(x), y).feature_sum
         np.testing.assert_array_equal(sums.exact(), expected)
         assert np.any(sums.low) == (largest > 2.0**18)

@@ -205,13 +205,15 @@ def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch,
     assert run(monkeypatch, *more) == 0
     joined = json.loads((tmp_path / "throughput.json").read_text())
     # Each says which run it is of.
+    said = "reads 7 GB/s and multiplies matrices at 11 GFLOP/s (2020-01-02, commit 0123456)"
+    assert run(monkeypatch, "report", tmp_path) == 0
+    assert f"; in that of multinomial posterior, CSR it {said}." in capsys.readouterr().out
     kept, *new = (each.pop("run") for each in joined["results"])
     assert kept == {"date": "2020-01-02", "commit": "0123456", "rates": old["rates"]}
     assert all(each["date"] == joined["environment"]["date"] and each["rates"] == joined["rates"] for each in new)
     (tmp_path / "throughput.json").write_text(json.dumps(joined | {"results": [{**joined["results"][0], "run": kept}]}))
     assert run(monkeypatch, "report", tmp_path) == 0
-    said = "reads 7 GB/s and multiplies matrices at 11 GFLOP/s (2020-01-02, commit 0123456)"
-    assert said in capsys.readouterr().out
+    assert f"; in the same run the device {said}." in capsys.readouterr().out
     names = ["multinomial posterior, CSR", "Gaussian NB fit, device arrays", "LDA fit"]
     assert [r["name"] for r in joined["results"]] == names
     assert joined["results"][0] == old["results"][0]
