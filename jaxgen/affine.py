@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgen.density import table_shape
 from jaxgen.numerics import count_impossible, drop_impossible, matmul, shortcut
-from jaxgen.projections import ProjectedDensity, Projection, as_they_are
+from jaxgen.projections import Coefficient, ProjectedDensity, Projection, as_they_are
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.sparse import SparseRows, product, row_sum
 
@@ -123,18 +123,6 @@ class Affine(NamedTuple):
         return jnp.where(happened, -jnp.inf, total)
 
 
-class Coefficient(NamedTuple):
-    """A term of the log likelihood that is common to all classes, by sums over the features of each row.
-
-    Attributes:
-        terms: f of each sum Σ_j f(x_ij); f(0) must be 0.
-        of_sums: the term, from those sums.
-    """
-
-    terms: tuple[Callable[[Any], Any], ...]
-    of_sums: Callable[..., Array]
-
-
 @pytree
 @dataclass(frozen=True)
 class PreparedDensity:
@@ -150,6 +138,11 @@ class PreparedDensity:
     def in_one_pass(self) -> bool:
         """Whether the scores of dense rows are products of what those hold, and no more."""
         return isinstance(self.affine, PossibleAffine) and self.encode is as_they_are and self.coefficient is None
+
+    @property
+    def first_step(self) -> tuple[Float[Array, "d classes"], ProjectedDensity] | None:
+        """The table that rows are multiplied by, and the density of the products, where they are scored in one pass."""
+        return (self.affine.weights, ProjectedDensity(self.affine.constant, None, None)) if self.in_one_pass else None
 
     def quick_form(self, *, likelihood: bool) -> tuple[PreparedDensity, Bool[Array, ""]]:
         """The same density without looking for what is impossible."""

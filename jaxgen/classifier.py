@@ -77,6 +77,17 @@ class Classifier(NamedTuple, Generic[D]):
         return optional(self.density, "in_one_pass")
 
     @property
+    def first_step(self) -> tuple[Array, Classifier[Any]] | None:
+        """The table that rows are multiplied by, and the classifier of the products, if scores are made of those."""
+        found = optional(self.density, "first_step")
+        return found and (found[0], self._replace(density=found[1]))
+
+    @property
+    def of_products(self) -> bool:
+        """Whether rows are products already."""
+        return optional(self.density, "of_products")
+
+    @property
     def score_width(self) -> int:
         """Elements that a row takes, where it takes more than its features and classes."""
         return optional(self.density, "score_width")

@@ -62,6 +62,8 @@ class Optional:
     takes_sparse = False  # x may be `SparseRows`; with `prepared`, scores are affine in x, and all leaves (K, d)
     in_two_steps = False  # the scores of sparse rows are made of their products with a table
     in_one_pass = False  # scores are products of what x holds: rows need no blocks, and infinity shows in them
+    first_step = None  # the table that dense rows are multiplied by, and a density of those products
+    of_products = False  # rows are products already, of which XLA makes the scores in one pass whatever follows
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
     marginal_width = 0  # the same, of a row of which some features were observed
@@ -95,10 +97,6 @@ class Optional:
         """The density of features to which an origin is added, where it has a place among them."""
         del origin
         return self
-
-    def first_step(self, x: Float[Array, "n d"]) -> tuple[Array, Any] | None:
-        """What the scores need of dense rows, and a classifier of that; None where one step is quicker."""
-        del x
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k) up to a term common to all classes."""

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import arguments, domains
-from jaxgen.numerics import matmul
 from jaxgen.projections import ENTRIES_OF_A_COLUMN, Projection, as_they_are
 from jaxgen.sparse import SparseRows, product
 from jaxgen.tracing import is_traced
@@ -19,12 +18,6 @@ if TYPE_CHECKING:
 
     from jaxgen.compressed import CompressedRows
     from jaxgen.density import Shapes
-
-
-# Features, for each class, from which dense rows are scored in two steps. XLA fuses what is made of a product into it,
-# which on a CPU takes longer than the product and then the rest: the posterior of 200,000 rows of 100 features in 10
-# classes 8.8 ms and 6.9, of 50 features 6.0 and 5.7; in 30 classes 14.8 and 23.
-_FEWEST_FEATURES = 4
 
 
 class LinearClassifier(NamedTuple):
@@ -74,12 +67,10 @@ class LinearClassifier(NamedTuple):
         """Log odds up to a term common to all classes, in nats."""
         return product(x, self.weights) + self.bias[None]
 
-    def first_step(self, x: Float[Array, "n d"]) -> tuple[Array, ProjectedClassifier] | None:
-        """The products of rows with the weights, and the classifier of those, where they are few beside the rows."""
-        d, num_classes = self.weights.shape
-        if _FEWEST_FEATURES * num_classes > d:
-            return None
-        return matmul(x, self.weights), ProjectedClassifier(self.bias)
+    @property
+    def first_step(self) -> tuple[Float[Array, "d classes"], ProjectedClassifier]:
+        """The weights that rows are multiplied by, and the classifier of the products."""
+        return self.weights, ProjectedClassifier(self.bias)
 
     def projection(self, x: CompressedRows, *, likelihood: bool) -> Projection:
         """Those weights, of the features that occur where these are few, and a classifier of the products with them."""
@@ -91,21 +82,22 @@ class LinearClassifier(NamedTuple):
 
 
 class ProjectedClassifier(NamedTuple):
-    """A linear classifier of rows that have been multiplied by its weights."""
+    """A linear classifier of rows that have been multiplied by its weights: their first columns are the products."""
 
     bias: Float[Array, " classes"]
 
     domain = domains.NOT_NAN
     in_one_pass = True
+    of_products = True
 
     @property
     def class_shape(self) -> tuple[int, ...]:
         """(K,)."""
         return jnp.shape(self.bias)
 
-    def scores(self, x: Float[Array, "n classes"]) -> Float[Array, "n classes"]:
+    def scores(self, x: Float[Array, "n m"]) -> Float[Array, "n classes"]:
         """Log odds up to a term common to all classes, in nats."""
-        return x + self.bias[None]
+        return x[:, : len(self.bias)] + self.bias[None]
 
 
 def _contrasts(weights: Any) -> Any:

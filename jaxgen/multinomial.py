@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity
+from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
-from jaxgen.projections import as_they_are
+from jaxgen.projections import Coefficient, as_they_are
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_dirichlet_evidence, log_factorial
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from jaxgen import domains
-from jaxgen.affine import Affine, AffineDensity, Coefficient, PreparedDensity
+from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import NegativeBinomial, draw_poisson
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.numerics import safe_divide, safe_log
-from jaxgen.projections import as_they_are
+from jaxgen.projections import Coefficient, as_they_are
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_factorial, log_rising
 

@@ -1,5 +1,7 @@
 """The exact linear form: θ = f(φ, μ, Σ), which the notes promise and do not write down."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from scipy.sparse import csr_array
 from scipy.special import log_softmax
 
 import jaxgen as jg
+from jaxgen import chunks, platform
 from jaxgen.preparing import ready
 
 
@@ -57,6 +60,25 @@ def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far,
     for verb in (jg.predict, jg.log_posterior):
         with pytest.raises(ValueError, match="found inf at row 4321, column 2"):
             verb(c, x)
+
+
+@pytest.mark.parametrize(("num_classes", "filled"), [(8, 8), (9, 16), (15, 16), (17, 17)])
+def test_a_product_that_nearly_fills_a_vector_is_made_with_all_of_it(num_classes, filled):
+    d, rng = 4 * num_classes, np.random.default_rng(0)
+    weights, bias = rng.normal(size=(d, num_classes)), rng.normal(size=num_classes)
+    x = rng.poisson(1.0, size=(50, d)).astype(float)
+    exact = log_softmax(x @ weights + bias, axis=1)
+    log_p = weights.T - 9.0  # no probabilities: scores are what is asked for
+    for c in jg.LinearClassifier(*map(jnp.asarray, (weights, bias))), jg.Classifier(bias, jg.Multinomial(log_p)):
+        with platform.override(platform.CPU):
+            np.testing.assert_allclose(jg.log_posterior(c, x), exact, rtol=1e-12, atol=1e-12)
+            np.testing.assert_array_equal(jg.predict(c, x), exact.argmax(axis=1))
+            one = jax.vmap(partial(jg.log_posterior, c))(x)
+            np.testing.assert_allclose(one, exact, rtol=1e-12, atol=1e-12)
+            programs = [jax.make_jaxpr(partial(jg.log_posterior, c))(x), jax.make_jaxpr(partial(jg.predict, c))(x)]
+            most = jax.make_jaxpr(partial(jg.log_posterior, c))(np.zeros((chunks.KEPT // 8 // num_classes, d)))
+        assert [f"f64[50,{filled}] = dot_general" in str(program) for program in programs] == [True, True]
+        assert f",{num_classes}] = dot_general" in str(most)  # more than what is kept: it is not filled
 
 
 def test_theta_of_gaussian_discriminant_analysis():
