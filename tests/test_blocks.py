@@ -267,7 +267,11 @@ def test_jit_turned_off_leaves_nothing_for_another_mode():
     assert jg.GaussianNB().statistics(x, y).scatter.dtype == np.float64
 
 
-@pytest.mark.parametrize("estimator", [jg.GaussianNB(), jg.LDA(), jg.QDA()], ids=["GaussianNB", "LDA", "QDA"])
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.GaussianNB(), pytest.param(jg.LDA(), marks=pytest.mark.thorough), jg.QDA()],
+    ids=["GaussianNB", "LDA", "QDA"],
+)
 def test_jit_turned_off_changes_no_fit(estimator):
     x, y = np.random.default_rng(0).normal(size=(12, 2)), np.arange(12) % 3
     with jax.disable_jit():
