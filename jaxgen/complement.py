@@ -99,7 +99,7 @@ def _weights_program(estimator: ComplementNB, statistics: Counts) -> LinearClass
     # The others are added up; the whole less one's own would lose the digits of a class that has nearly all.
     pseudo = matmul(1 - jnp.eye(k, dtype=count.dtype), count) + estimator.pseudo_count("alpha", count[:1])
     probability = safe_divide(pseudo, jnp.sum(pseudo, axis=-1, keepdims=True), 1 / d)
-    poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, 0.0)
+    poison = jnp.where(jnp.any(jnp.isnan(weight)), jnp.nan, jnp.zeros_like(weight, shape=()))
     # A class that did not occur is impossible, unless none did: then all are alike, as in the other families.
     possible = (weight > 0) | ~jnp.any(weight > 0)
     return LinearClassifier(poison - safe_log(probability).T, jnp.where(possible, poison, -jnp.inf))

@@ -1,6 +1,6 @@
 """Every generative estimator, with data from its domain and an oracle for its density: what the laws run over.
 
-A new family adds one line to `CASES`.
+A new family adds one line to `CASES`; one without a density, to `ESTIMATORS` alone.
 """
 
 from __future__ import annotations
@@ -26,20 +26,12 @@ stats: Any = scipy.stats  # its stubs know less than it does
 
 
 @dataclass(frozen=True)
-class Case:
-    """An estimator and its oracle.
-
-    `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters; `mle` are the
-    hyperparameters of the maximum likelihood estimate; `unconstrained(density)` maps any values of the parameters to
-    allowed ones and leaves allowed ones as they are.
-    """
+class Scorer:
+    """An estimator whose classifiers have scores."""
 
     name: str
     estimator: jg.GenerativeEstimator
     draw: Callable[[np.random.Generator, int], np.ndarray]
-    log_density: Callable[[Any, int, np.ndarray], float]
-    mle: dict[str, Any]
-    unconstrained: Callable[[Any], Any]
     linear: bool
     continuous: bool
 
@@ -47,6 +39,28 @@ class Case:
         """Rows and labels; every class occurs."""
         rng = np.random.default_rng(seed)
         return self.draw(rng, n).astype(dtype), rng.permutation(np.arange(n) % K)
+
+    def scores(self, c: Any, x: Any) -> Any:
+        """All that the classifier says of each class."""
+        return jg.log_posterior(c, x)
+
+
+@dataclass(frozen=True)
+class Case(Scorer):
+    """An estimator of densities and its oracle.
+
+    `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters; `mle` are the
+    hyperparameters of the maximum likelihood estimate; `unconstrained(density)` maps any values of the parameters to
+    allowed ones and leaves allowed ones as they are.
+    """
+
+    log_density: Callable[[Any, int, np.ndarray], float]
+    mle: dict[str, Any]
+    unconstrained: Callable[[Any], Any]
+
+    def scores(self, c: Any, x: Any) -> Any:
+        """The log joint, which the posterior and the evidence are made of."""
+        return jg.log_joint(c, x)
 
 
 def _reals(rng: np.random.Generator, n: int) -> np.ndarray:
@@ -190,6 +204,8 @@ CASES = [
     ),
 ]
 
+ESTIMATORS = [*CASES, Scorer("ComplementNB", jg.ComplementNB(), draw=_counts, linear=True, continuous=False)]
+
 # Between them these run most lines of the others, whose tests are `thorough`: a full covariance for each class; and the
 # mixed one, which has Poisson, Gaussian, categorical and Bernoulli features.
 _FIRST = ("QDA", "MixedNB")
@@ -204,6 +220,7 @@ def each(cases, first=_FIRST):
 
 
 each_case = each(CASES)
+each_estimator = each(ESTIMATORS)
 
 FORMS = [(covariance, shared) for covariance in ("full", "diagonal", "spherical") for shared in (True, False)]
 each_form = pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The laws that every generative estimator obeys."""
+"""The laws that every generative estimator obeys; one without a density, those that ask for none."""
 
 import dataclasses
 from functools import partial
@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.test_util import check_grads
-from registry import CASES, K, each, each_case
+from registry import CASES, ESTIMATORS, Case, K, each, each_case, each_estimator
 
 import jaxgen as jg
 from jaxgen import platform
 
+# The last has the statistics of others and an estimate of its own.
+each_estimate = each(ESTIMATORS, first=("QDA", "MixedNB", "ComplementNB"))
 # Of sixty rows: tests share the programs of so many, and of twenty.
 THIRDS = [slice(0, 20), slice(20, 40), slice(40, 60)]
 
@@ -22,7 +24,7 @@ def close(a, b, tolerance=1e-10):
     chex.assert_trees_all_close(a, b, rtol=tolerance, atol=tolerance)
 
 
-@each_case
+@each_estimator
 def test_split_and_merge_equals_whole(case):
     x, y = case.data()
     whole = case.estimator.statistics(x, y, num_classes=K)
@@ -31,21 +33,21 @@ def test_split_and_merge_equals_whole(case):
     close(jg.merge(c, jg.merge(b, a)), whole)
 
 
-@each_case
+@each_estimator
 def test_block_size_changes_nothing(case):
     x, y = case.data()
     blocked = case.estimator.statistics(x, y, num_classes=K, block_size=7)
     close(blocked, case.estimator.statistics(x, y, num_classes=K))
 
 
-@each_case
+@each_estimator
 def test_merge_then_subtract_returns(case):
     x, y = case.data()
     kept, gone = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in THIRDS[:2])
     close(jg.subtract(jg.merge(kept, gone), gone), kept, 1e-9)
 
 
-@each_case
+@each_estimator
 def test_subtracting_everything_leaves_nothing(case):
     x, y = case.data()
     whole = case.estimator.statistics(x, y, num_classes=K)
@@ -53,7 +55,7 @@ def test_subtracting_everything_leaves_nothing(case):
         np.testing.assert_array_equal(leaf, 0.0)
 
 
-@each_case
+@each_estimator
 def test_scaled_statistics_are_those_of_rows_that_weigh_so_much(case):
     x, y = case.data()
     old, new = (case.estimator.statistics(x[i], y[i], num_classes=K) for i in THIRDS[:2])
@@ -93,7 +95,7 @@ def test_what_scale_refuses_and_why(statistics, factor, error, message):
         jg.scale(statistics, factor)
 
 
-@each_case
+@each_estimator
 def test_the_accelerators_choices_give_the_same_statistics_and_scores(case):
     x, y = case.data(n=700)
     weight = np.random.default_rng(3).integers(0, 3, len(x)).astype(float)
@@ -101,18 +103,18 @@ def test_the_accelerators_choices_give_the_same_statistics_and_scores(case):
     for tuning in (platform.CPU, platform.ACCELERATOR):
         with platform.override(tuning):
             weighted = case.estimator.statistics(x, y, num_classes=K, sample_weight=weight)
-            results.append((weighted, jg.log_joint(jg.estimate(case.estimator, weighted), x)))
+            results.append((weighted, case.scores(jg.estimate(case.estimator, weighted), x)))
     close(*results)
 
 
-@each_case
+@each_estimator
 def test_row_order_does_not_matter(case):
     x, y = case.data()
     order = np.random.default_rng(1).permutation(len(x))
     close(case.estimator.statistics(x[order], y[order]), case.estimator.statistics(x, y))
 
 
-@each_case
+@each_estimator
 @pytest.mark.parametrize("soft", [False, True])
 def test_zero_weight_is_absence_whatever_the_row_holds(case, soft):
     x, y = case.data()
@@ -123,19 +125,20 @@ def test_zero_weight_is_absence_whatever_the_row_holds(case, soft):
     close(with_absent, case.estimator.statistics(x[weight > 0], y[weight > 0], num_classes=K))
 
 
-@each_case
+@each_estimator
 def test_an_absent_row_leaves_no_trace_and_its_weight_has_a_derivative(case):
     """Weight 0 is absence, not the end of influence: one absent row holds data, one NaN."""
     x, y = case.data(n=20)
     spoilt = np.where(np.arange(20)[:, None] == 4, np.nan, x)
     labels = np.eye(K)[y] * 0.7 if case.linear else y  # soft for some, hard for others: both go through every room
-    points = case.data(n=3, seed=6)[0]
+    points, verb = case.data(n=3, seed=6)[0], jg.log_evidence if isinstance(case, Case) else jg.log_posterior
 
     @jax.jit
     @partial(jax.value_and_grad, argnums=(0, 1, 2))
     def loss(x, a, b):
         weight = jnp.ones(20).at[3].set(a).at[4].set(b)
-        return jnp.sum(jg.log_evidence(jg.fit(case.estimator, x, labels, num_classes=K, sample_weight=weight), points))
+        c = jg.fit(case.estimator, x, labels, num_classes=K, sample_weight=weight)
+        return jnp.sum(verb(c, points))
 
     value, (by_x, by_a, by_b) = loss(spoilt, 0.0, 0.0)
     step = 1e-6  # weights are not negative
@@ -147,7 +150,7 @@ def test_an_absent_row_leaves_no_trace_and_its_weight_has_a_derivative(case):
     close(by_x, loss(x, 0.0, 0.0)[1][0])
 
 
-@each_case
+@each_estimator
 def test_weight_two_is_the_row_twice(case):
     x, y = case.data()
     weight = np.random.default_rng(2).permutation(np.arange(len(x)) % 3)  # as many rows again
@@ -155,13 +158,13 @@ def test_weight_two_is_the_row_twice(case):
     close(weighted, case.estimator.statistics(np.repeat(x, weight, 0), np.repeat(y, weight, 0)))
 
 
-@each_case
+@each_estimator
 def test_one_hot_responsibilities_equal_hard_labels(case):
     x, y = case.data()
     close(case.estimator.statistics(x, np.eye(K)[y]), case.estimator.statistics(x, y))
 
 
-@each_case
+@each_estimator
 def test_soft_labels_are_rows_shared_by_weight(case):
     x = case.data()[0][:20]
     responsibilities = np.random.default_rng(4).random((len(x), K)) * 2
@@ -191,11 +194,11 @@ def test_verbs_agree_with_bayes_rule(case):
     np.testing.assert_array_equal(jg.predict(c, x), joint.argmax(axis=1))
 
 
-@each_case
+@each_estimator
 def test_one_point_equals_a_row_of_many(case):
     x, y = case.data()
     c = jg.fit(case.estimator, x, y)
-    for verb in (jg.log_joint, jg.predict):
+    for verb in (case.scores, jg.predict):
         close(verb(c, x[0]), verb(c, x)[0])
 
 
@@ -265,7 +268,8 @@ def through_fit_and_scores(case):
     @jax.jit
     def loss(x, weight, leaves):
         c = jg.fit(jax.tree.unflatten(structure, leaves), x, y, num_classes=K, sample_weight=weight)
-        return jnp.sum(jnp.sin(jg.log_posterior(c, points))) + jnp.sum(jnp.sin(jg.log_evidence(c, points)))
+        verbs = [jg.log_posterior, *[jg.log_evidence] * isinstance(case, Case)]
+        return sum(jnp.sum(jnp.sin(verb(c, points))) for verb in verbs)
 
     function, arguments = loss, (jnp.asarray(x), jnp.ones(len(x)), leaves)
     if not case.continuous:  # x + ε is not a count
@@ -273,7 +277,7 @@ def through_fit_and_scores(case):
     return function, arguments
 
 
-@each_case
+@each_estimate
 def test_gradients_through_fit_and_scores(case):
     check_grads(*through_fit_and_scores(case), order=1, modes=("fwd", "rev"), rtol=1e-4, atol=1e-4)
 
@@ -283,7 +287,7 @@ def test_second_derivatives_through_fit_and_scores(case):
     check_grads(*through_fit_and_scores(case), order=2, modes=("fwd",), rtol=1e-4, atol=1e-4)
 
 
-@each(CASES, first=("QDA",))
+@each(ESTIMATORS, first=("QDA",))
 def test_the_derivative_of_a_stack_is_a_stack_of_derivatives(case):
     """Of statistics that merge, are taken away and scaled."""
     x, y = case.data(n=20)
@@ -293,7 +297,7 @@ def test_the_derivative_of_a_stack_is_a_stack_of_derivatives(case):
     def loss(weight):
         mine = case.estimator.statistics(x, y, num_classes=K, sample_weight=weight)
         both = jg.scale(jg.subtract(jg.merge(mine, other), other), jnp.sum(weight))
-        return jnp.sum(jnp.sin(jg.log_joint(jg.estimate(case.estimator, both), x[:3])))
+        return jnp.sum(jnp.sin(case.scores(jg.estimate(case.estimator, both), x[:3])))
 
     stacked = jax.jit(jax.grad(lambda weights: jnp.sum(jax.vmap(loss)(weights))))(weights)
     one = jax.jit(jax.grad(loss))
@@ -308,19 +312,19 @@ def test_hessian_of_the_evidence_is_finite(case):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(hessian))
 
 
-@each_case
+@each_estimate
 def test_vmap_over_hyperparameters_equals_a_loop(case):
     x, y = case.data()
     values = jnp.array([0.0, 0.5, 1.0])  # some are shares
     estimators = jax.tree.map(lambda _: values, case.estimator)
     stacked = jax.vmap(lambda e: jg.fit(e, x, y))(estimators)
-    scores = jax.vmap(jg.log_joint, in_axes=(0, None))(stacked, x)
+    scores = jax.vmap(case.scores, in_axes=(0, None))(stacked, x)
     for i, value in enumerate(values):
         c = jg.fit(jax.tree.map(lambda _, value=value: value, case.estimator), x, y)
-        close(scores[i], jg.log_joint(c, x), 1e-9)
+        close(scores[i], case.scores(c, x), 1e-9)
 
 
-@each_case
+@each_estimator
 def test_vmap_over_data_sets_and_weights_equals_a_loop(case):
     batches = [case.data(seed=seed) for seed in range(3)]
     x, y = (np.stack(part) for part in zip(*batches, strict=True))
@@ -331,19 +335,19 @@ def test_vmap_over_data_sets_and_weights_equals_a_loop(case):
         close(jax.tree.map(lambda leaf, i=i: leaf[i], stacked), fit(x[i], y[i], sample_weight=weight[i]), 1e-9)
 
 
-@each_case
+@each_estimate
 def test_float32_stays_close_to_float64(case):
     x, y = case.data(dtype=np.float32)
     single, double = (jg.fit(case.estimator, x.astype(dtype), y) for dtype in (np.float32, np.float64))
     assert {leaf.dtype for leaf in jax.tree.leaves(single)} == {np.dtype("float32")}
     assert {leaf.dtype for leaf in jax.tree.leaves(double)} == {np.dtype("float64")}
-    for verb in (jg.log_joint, jg.log_posterior):
+    for verb in (case.scores, jg.log_posterior):
         scores = verb(single, x)
         assert scores.dtype == np.float32
         close(np.asarray(scores, np.float64), verb(double, x), 2e-4)
 
 
-@each_case
+@each_estimator
 @pytest.mark.parametrize("of_reals", [False, True])
 def test_narrow_inputs_are_computed_in_full(case, of_reals):
     x, y = case.data()
@@ -352,10 +356,10 @@ def test_narrow_inputs_are_computed_in_full(case, of_reals):
     same = np.asarray(narrow).astype(np.float32 if "float" in dtype else np.float64)
     close(jg.fit(case.estimator, narrow, y), jg.fit(case.estimator, same, y), 1e-12)
     c = jg.fit(case.estimator, same, y)
-    close(jg.log_joint(c, narrow), jg.log_joint(c, same), 1e-12)
+    close(case.scores(c, narrow), case.scores(c, same), 1e-12)
 
 
-@each_case
+@each_estimate
 def test_bad_values_under_a_trace_give_nan_and_not_an_answer(case):
     x, y = case.data()
     ones = np.ones(len(y))
