@@ -40,7 +40,7 @@ class Tuning:
         score_elements: elements of a block of rows that is scored.
         judge_elements: elements of a block of rows whose scores are looked at class by class.
         product_elements: of rows that are scored at once where scores are products, by one program on every core.
-        product_columns: a product of rows with a table of more than half as many columns is made with so many.
+        product_columns: a product of rows is made with so many, if it has fewer and more than half of them.
         many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
         most_rows: rows of a block that is folded, at most.
         window: nonzeros of sparse rows that are read at a time.

@@ -81,7 +81,7 @@ class ProjectedDensity:
     Attributes:
         constant: the score of x = 0, (K,).
         impossible_at_zero: how many impossible events x = 0 holds, (K,); None where nothing is impossible.
-        coefficient: as in the prepared density; its sums are the last columns of a row.
+        coefficient: as in the prepared density; its sums come next in a row. What else a row holds plays no part.
     """
 
     constant: Float[Array, " classes"]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
+    from jaxtyping import Float
 
     from jaxgen.platform import Tuning
     from jaxgen.preparing import Scorer
@@ -33,6 +34,8 @@ _SMALL_BATCH = 2**14
 # which on a CPU takes longer than the product and then the rest: the posterior of 200,000 rows of 100 features in 10
 # classes 8.8 ms and 6.9, of 50 features 6.0 and 5.7; in 30 classes 14.8 and 23.
 _FEWEST_FEATURES = 4
+# Rows of which a product takes no longer than it takes to copy the table.
+_FEW_ROWS = 2**7
 
 
 def score(
@@ -249,15 +252,21 @@ def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any, *, tuning: T
     """The result, and its witness: a sum that is not finite where a value of x is not."""
     if step := _first_step(c):
         table, rest = step
-        columns = table.shape[1]
-        padding = tuning.columns(columns) - columns
-        # The scores are copied from such products: both together must be no larger than what the allocator keeps.
-        if padding and blocks.at_most(x.shape[0] * (2 * columns + padding) * x.dtype.itemsize, chunks.KEPT):
-            table = jnp.pad(table, [(0, 0), (0, padding)])
-        products = matmul(x, table)
+        products = matmul(x, _filled(table, x, tuning))
         return _with_witness(function(rest, products))[0], jnp.sum(products)
     result, witness = _with_witness(function(c, x))
     return result, jnp.sum(witness)
+
+
+def _filled(table: Float[Array, "d m"], x: Array, tuning: Tuning) -> Float[Array, "d more"]:
+    """The table with as many columns as its product with rows is best made with, the last ones zeros."""
+    n, (d, columns) = x.shape[0], table.shape
+    padding = tuning.columns(columns) - columns
+    if not padding or blocks.at_most(n, _FEW_ROWS):
+        return table
+    # The scores are copied from such products: they, the products and the table are to be what the allocator keeps.
+    size = (n * (2 * columns + padding) + d * (columns + padding)) * table.dtype.itemsize
+    return jnp.pad(table, [(0, 0), (0, padding)]) if size <= chunks.KEPT else table
 
 
 def _first_step(c: Any) -> tuple[Array, Any] | None:

@@ -26,7 +26,7 @@ stats: Any = scipy.stats  # its stubs know less than it does
 
 
 @dataclass(frozen=True)
-class Scorer:
+class WithScores:
     """An estimator whose classifiers have scores."""
 
     name: str
@@ -46,7 +46,7 @@ class Scorer:
 
 
 @dataclass(frozen=True)
-class Case(Scorer):
+class Case(WithScores):
     """An estimator of densities and its oracle.
 
     `log_density(density, k, x)` is log p(x | k) of one row by SciPy, from the fitted parameters; `mle` are the
@@ -204,7 +204,7 @@ CASES = [
     ),
 ]
 
-ESTIMATORS = [*CASES, Scorer("ComplementNB", jg.ComplementNB(), draw=_counts, linear=True, continuous=False)]
+ESTIMATORS = [*CASES, WithScores("ComplementNB", jg.ComplementNB(), draw=_counts, linear=True, continuous=False)]
 
 # Between them these run most lines of the others, whose tests are `thorough`: a full covariance for each class; and the
 # mixed one, which has Poisson, Gaussian, categorical and Bernoulli features.

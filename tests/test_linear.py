@@ -66,7 +66,7 @@ def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far,
 def test_a_product_that_nearly_fills_a_vector_is_made_with_all_of_it(num_classes, filled):
     d, rng = 4 * num_classes, np.random.default_rng(0)
     weights, bias = rng.normal(size=(d, num_classes)), rng.normal(size=num_classes)
-    x = rng.poisson(1.0, size=(50, d)).astype(float)
+    x = rng.poisson(1.0, size=(150, d)).astype(float)
     exact = log_softmax(x @ weights + bias, axis=1)
     log_p = weights.T - 9.0  # no probabilities: scores are what is asked for
     for c in jg.LinearClassifier(*map(jnp.asarray, (weights, bias))), jg.Classifier(bias, jg.Multinomial(log_p)):
@@ -76,9 +76,13 @@ def test_a_product_that_nearly_fills_a_vector_is_made_with_all_of_it(num_classes
             one = jax.vmap(partial(jg.log_posterior, c))(x)
             np.testing.assert_allclose(one, exact, rtol=1e-12, atol=1e-12)
             programs = [jax.make_jaxpr(partial(jg.log_posterior, c))(x), jax.make_jaxpr(partial(jg.predict, c))(x)]
-            most = jax.make_jaxpr(partial(jg.log_posterior, c))(np.zeros((chunks.KEPT // 8 // num_classes, d)))
-        assert [f"f64[50,{filled}] = dot_general" in str(program) for program in programs] == [True, True]
-        assert f",{num_classes}] = dot_general" in str(most)  # more than what is kept: it is not filled
+            most, few = (
+                str(jax.make_jaxpr(partial(jg.log_posterior, c))(np.zeros((n, d))))
+                for n in (chunks.KEPT // 8 // num_classes, 128)
+            )
+        assert [f"f64[150,{filled}] = dot_general" in str(program) for program in programs] == [True, True]
+        assert f",{num_classes}] = dot_general" in most  # more than what is kept
+        assert f"f64[128,{num_classes}] = dot_general" in few  # less than the table's copy is worth
 
 
 def test_theta_of_gaussian_discriminant_analysis():
