@@ -30,9 +30,13 @@ if TYPE_CHECKING:
 
 # Rows of a batch that is filled up: scores of its products are quicker than the compilation of a program for its size.
 _SMALL_BATCH = 2**14
-# Features, for each class, from which dense rows are scored in two steps. XLA fuses what is made of a product into it,
-# which on a CPU takes longer than the product and then the rest: the posterior of 200,000 rows of 100 features in 10
-# classes 8.8 ms and 6.9, of 50 features 6.0 and 5.7; in 30 classes 14.8 and 23.
+# Classes up to which dense rows are scored in two steps. XLA fuses what is made of a product into it, which on a CPU
+# takes longer than the product and then the rest where columns are few: 200,000 rows of 20 features are predicted in 10
+# classes in 1.9 ms and 1.1 (posterior 2.1 and 2.0), of 4 in 2 in 1.1 and 0.4 (1.5 and 1.1), of 100 in 12 in 7.5 and 4.3
+# (7.7 and 6.1). In 20 classes one or the other is quicker; in 40, of 784 features, it takes 6.2 and 7.4 (4.9 and 6.2).
+_MOST_CLASSES = 16
+# Features, for each column of a product, from which it is worth it to have more columns that fill a vector: with fewer
+# it is their results that take the time.
 _FEWEST_FEATURES = 4
 # Rows of which a product takes no longer than it takes to copy the table.
 _FEW_ROWS = 2**7
@@ -262,7 +266,7 @@ def _filled(table: Float[Array, "d m"], x: Array, tuning: Tuning) -> Float[Array
     """The table with as many columns as its product with rows is best made with, the last ones zeros."""
     n, (d, columns) = x.shape[0], table.shape
     padding = tuning.columns(columns) - columns
-    if not padding or blocks.at_most(n, _FEW_ROWS):
+    if not padding or d < _FEWEST_FEATURES * columns or blocks.at_most(n, _FEW_ROWS):
         return table
     # The scores are copied from such products: they, the products and the table are to be what the allocator keeps.
     size = (n * (2 * columns + padding) + d * (columns + padding)) * table.dtype.itemsize
@@ -270,9 +274,9 @@ def _filled(table: Float[Array, "d m"], x: Array, tuning: Tuning) -> Float[Array
 
 
 def _first_step(c: Any) -> tuple[Array, Any] | None:
-    """The table that dense rows are multiplied by, and the classifier of the products, where they are few beside x."""
+    """The table that dense rows are multiplied by, and the classifier of the products, where these are few."""
     step = optional(c, "first_step")
-    return step if step and _FEWEST_FEATURES * step[0].shape[1] <= step[0].shape[0] else None
+    return step if step and step[0].shape[1] <= _MOST_CLASSES else None
 
 
 def _with_witness(result: Any) -> tuple[Array, Array]:

@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from scipy.special import log_softmax
 
 import jaxgen as jg
-from jaxgen import chunks, platform
+from jaxgen import chunks, platform, scoring
 from jaxgen.preparing import ready
 
 
@@ -37,7 +37,8 @@ def test_quadratic_log_odds_are_refused(case):
 
 @pytest.mark.parametrize("far", [0.0, 0.3, 3.0, 1e4])
 @pytest.mark.parametrize(("num_classes", "d"), [(2, 8), (3, 5)], ids=["two steps", "one step"])
-def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(far, num_classes, d):
+def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(monkeypatch, far, num_classes, d):
+    monkeypatch.setattr(scoring, "_MOST_CLASSES", 2)
     rng = np.random.default_rng(0)
     root = (np.tril(rng.normal(size=(d, d))) / 4 + np.eye(d)).astype(np.float32)
     mean = (rng.normal(size=(num_classes, d)) + far).astype(np.float32)
