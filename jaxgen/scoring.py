@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import blocks, chunks, culprits, host_arrays, inputs, platform
+from jaxgen import blocks, chunks, culprits, host_arrays, inputs, platform, two_steps
 from jaxgen.compressed import CompressedRows
 from jaxgen.density import optional
 from jaxgen.missing import PartialRows
-from jaxgen.numerics import matmul, shortcut, varying_alike
+from jaxgen.numerics import shortcut, varying_alike
 from jaxgen.preparing import check_classifier, check_numbers, forms_of, in_one_dtype, ready
 from jaxgen.sparse import SparseRows
 from jaxgen.tracing import is_traced
@@ -23,23 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float
 
     from jaxgen.platform import Tuning
     from jaxgen.preparing import Scorer
 
 # Rows of a batch that is filled up: scores of its products are quicker than the compilation of a program for its size.
 _SMALL_BATCH = 2**14
-# Classes up to which dense rows are scored in two steps. XLA fuses what is made of a product into it, which on a CPU
-# takes longer than the product and then the rest where columns are few: 200,000 rows of 20 features are predicted in 10
-# classes in 1.9 ms and 1.1 (posterior 2.1 and 2.0), of 4 in 2 in 1.1 and 0.4 (1.5 and 1.1), of 100 in 12 in 7.5 and 4.3
-# (7.7 and 6.1). In 20 classes one or the other is quicker; in 40, of 784 features, it takes 6.2 and 7.4 (4.9 and 6.2).
-_MOST_CLASSES = 16
-# Features, for each column of a product, from which it is worth it to have more columns that fill a vector: with fewer
-# it is their results that take the time.
-_FEWEST_FEATURES = 4
-# Rows of which a product takes no longer than it takes to copy the table.
-_FEW_ROWS = 2**7
 
 
 def score(
@@ -254,29 +243,12 @@ def _score_dense(
 
 def _witnessed(function: Callable[[Any, Any], Any], c: Any, x: Any, *, tuning: Tuning) -> tuple[Array, Array]:
     """The result, and its witness: a sum that is not finite where a value of x is not."""
-    if step := _first_step(c):
+    if step := two_steps.first_step(c):
         table, rest = step
-        products = matmul(x, _filled(table, x, tuning))
+        products = two_steps.products(x, table, tuning)
         return _with_witness(function(rest, products))[0], jnp.sum(products)
     result, witness = _with_witness(function(c, x))
     return result, jnp.sum(witness)
-
-
-def _filled(table: Float[Array, "d m"], x: Array, tuning: Tuning) -> Float[Array, "d more"]:
-    """The table with as many columns as its product with rows is best made with, the last ones zeros."""
-    n, (d, columns) = x.shape[0], table.shape
-    padding = tuning.columns(columns) - columns
-    if not padding or d < _FEWEST_FEATURES * columns or blocks.at_most(n, _FEW_ROWS):
-        return table
-    # The scores are copied from such products: they, the products and the table are to be what the allocator keeps.
-    size = (n * (2 * columns + padding) + d * (columns + padding)) * table.dtype.itemsize
-    return jnp.pad(table, [(0, 0), (0, padding)]) if size <= chunks.KEPT else table
-
-
-def _first_step(c: Any) -> tuple[Array, Any] | None:
-    """The table that dense rows are multiplied by, and the classifier of the products, where these are few."""
-    step = optional(c, "first_step")
-    return step if step and step[0].shape[1] <= _MOST_CLASSES else None
 
 
 def _with_witness(result: Any) -> tuple[Array, Array]:

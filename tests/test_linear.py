@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 from scipy.special import log_softmax
 
 import jaxgen as jg
-from jaxgen import chunks, platform, scoring
+from jaxgen import chunks, platform, two_steps
 from jaxgen.preparing import ready
 
 
@@ -38,7 +38,7 @@ def test_quadratic_log_odds_are_refused(case):
 @pytest.mark.parametrize("far", [0.0, 0.3, 3.0, 1e4])
 @pytest.mark.parametrize(("num_classes", "d"), [(2, 8), (3, 5)], ids=["two steps", "one step"])
 def test_many_rows_are_scored_by_the_linear_form_where_that_costs_no_digits(monkeypatch, far, num_classes, d):
-    monkeypatch.setattr(scoring, "_MOST_CLASSES", 2)
+    monkeypatch.setattr(two_steps, "_MOST_CLASSES", 2)
     rng = np.random.default_rng(0)
     root = (np.tril(rng.normal(size=(d, d))) / 4 + np.eye(d)).astype(np.float32)
     mean = (rng.normal(size=(num_classes, d)) + far).astype(np.float32)
@@ -82,8 +82,21 @@ def test_a_product_that_nearly_fills_a_vector_is_made_with_all_of_it(num_classes
                 for n in (chunks.KEPT // 8 // num_classes, 128)
             )
         assert [f"f64[150,{filled}] = dot_general" in str(program) for program in programs] == [True, True]
+        # Of products the largest is not looked for first; the form in which counts may be impossible is no product.
+        assert str(programs[1]).count("reduce_max") == (num_classes == 17) + isinstance(c, jg.Classifier)
         assert f",{num_classes}] = dot_general" in most  # more than what is kept
         assert f"f64[128,{num_classes}] = dot_general" in few  # less than the table's copy is worth
+
+
+def test_a_product_of_few_features_is_made_as_it_is():
+    c = jg.LinearClassifier(jnp.ones((35, 9)), jnp.zeros(9))
+    with platform.override(platform.CPU):
+        assert "f64[150,9] = dot_general" in str(jax.make_jaxpr(partial(jg.log_posterior, c))(np.ones((150, 35))))
+
+
+def test_a_classifier_of_small_pictures_is_prepared_once():
+    c = jg.Classifier(jnp.zeros(2), jg.Gaussian(jnp.zeros((2, 784)), jnp.eye(784)[None]))
+    assert ready(c, likelihood=False, many=False) is ready(c, likelihood=False, many=False)
 
 
 def test_theta_of_gaussian_discriminant_analysis():
