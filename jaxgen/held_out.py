@@ -10,49 +10,75 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import blocks, measures, metrics, platform
+from jaxgen import blocks, measures, metrics, platform, threads
 from jaxgen.blocks import Stretch
 from jaxgen.classify import log_posterior
 from jaxgen.density import optional
 from jaxgen.labels import HardLabels
 from jaxgen.preparing import forms_of
+from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.folds import Part, Rows
+    from jaxgen.folds import Deal, Part, Rows
     from jaxgen.platform import Tuning
+    from jaxgen.refits import Fitted, Merged
 
 
-@jax.jit
-def quick_forms(classifiers: Any) -> tuple[Any, Array] | None:
-    """A stack of classifiers in a form that scores class by class, if there is one; and whether all are accurate."""
+def judge(refits: Fitted | Merged, deal: Deal, parts: list[Part]) -> tuple[AnyArray, AnyArray]:
+    """Accuracy and log loss, (F,), of the classifiers without each fold, each on its fold.
 
-    def form(c: Any) -> tuple[Any, Array] | None:
-        _, quick = forms_of(c, likelihood=False)
-        return quick if quick and optional(quick[0], "scores_by_class") else None
+    Args:
+        refits: what makes those classifiers.
+        deal: the folds of each group.
+        parts: a copy of the rows of each group.
 
-    found = jax.vmap(form)(classifiers)
-    return found and (found[0], jnp.all(found[1]))
-
-
-def judge(
-    classifiers: Any, folds: Int[np.ndarray, " g"], part: Part, members: list[np.ndarray], *, quick: Any | None
-) -> tuple[AnyArray, AnyArray]:
-    """Accuracy and log loss, (g,), of some of a stack of classifiers, each on its fold.
-
-    `quick` are the classifiers in a form whose scores are made class by class, if there is one.
+    Raises:
+        ValueError: for classifiers that are not finite, and for a row that the one without it makes impossible.
     """
-    tuning = platform.tuning_of(part)
-    if not part.rows.is_sparse and tuning and not is_traced(classifiers):
-        accuracy, log_loss = map(np.asarray, _judge_program(quick or classifiers, folds, part, tuning=tuning))
-        if not np.isnan(log_loss).any():
-            return accuracy, log_loss
+    groups = list(zip(deal.groups, parts, strict=True))
+    judged = _judge_quickly(refits, deal, groups)
+    if judged is None:
+        classifiers = refits.checked()
+        # On the caller's thread where the classifiers are a trace, which is of it.
+        over = (lambda function, items: list(map(function, items))) if is_traced(classifiers) else threads.over
+        judged = over(lambda group: _judge_one_by_one(classifiers, group[0], group[1], deal.members), groups)
+    join = jnp.concatenate if is_traced(judged) else np.concatenate
+    accuracy, log_loss = (join(each)[: len(deal.members)] for each in zip(*judged, strict=True))
+    return accuracy, log_loss
+
+
+def _judge_quickly(
+    refits: Fitted | Merged, deal: Deal, groups: list[tuple[Int[np.ndarray, " g"], Part]]
+) -> list[tuple[np.ndarray, np.ndarray]] | None:
+    """The same of each group by one program; None where that is not possible, or something has to be explained."""
+    tuning = platform.tuning_of(groups)
+    if tuning is None or deal.rows.is_sparse or is_traced(refits):
+        return None
+    classifiers, quick, finite = _forms_program(refits, tuning=tuning)
+    if not np.asarray(finite):
+        return None
+    if quick and deal.rows.observed is None and np.asarray(quick[1]):
+        classifiers, _ = quick
+
+    def judge_group(group: tuple[Int[np.ndarray, " g"], Part]) -> tuple[np.ndarray, np.ndarray]:
+        accuracy, log_loss = _judge_program(classifiers, *group, tuning=tuning)
+        return np.asarray(accuracy), np.asarray(log_loss)
+
+    judged = threads.over(judge_group, groups)
+    return None if any(np.isnan(log_loss).any() for _, log_loss in judged) else judged
+
+
+def _judge_one_by_one(
+    classifiers: Any, folds: Int[np.ndarray, " g"], part: Part, members: list[np.ndarray]
+) -> tuple[AnyArray, AnyArray]:
+    """The same of some of a stack of classifiers, by calls that check the rows."""
     judged = [_judge(classifiers, f, part.present(i), members[f]) for i, f in enumerate(folds)]
     stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
     accuracy, log_loss = map(stack, zip(*judged, strict=True))
@@ -85,6 +111,26 @@ def _check_possible(posterior: Any, f: int, inside: Int[np.ndarray, " m"]) -> No
             f"{int(impossible.sum()) - 1} more of fold {f} impossible under every class. Smooth, such as by alpha > 0, "
             "or give such rows sample_weight 0."
         )
+
+
+@partial(jax.jit, static_argnames="tuning")
+def _forms_program(
+    refits: Fitted | Merged, *, tuning: Tuning
+) -> tuple[Any, tuple[Any, Bool[Array, ""]] | None, Bool[Array, ""]]:
+    """The classifiers without each fold, stacked; a quick form of them; and whether they are finite.
+
+    The form, if there is one, makes scores class by class; beside it stands whether it is accurate for all.
+    """
+    with platform.tuned(tuning):
+        classifiers = refits.classifiers()
+        found = jax.vmap(_form_by_class)(classifiers)
+        return classifiers, found and (found[0], jnp.all(found[1])), ~holds_nan_or_infinity(classifiers)
+
+
+def _form_by_class(c: Any) -> tuple[Any, Array] | None:
+    """A classifier in a quick form that scores class by class, if there is one; and whether it is accurate."""
+    _, quick = forms_of(c, likelihood=False)
+    return quick if quick and optional(quick[0], "scores_by_class") else None
 
 
 @partial(jax.jit, static_argnames="tuning")

@@ -1,40 +1,31 @@
-"""Cross-validation: the statistics of each fold are made once, and merged into those of all others."""
+"""Cross-validation: what is given, checked; the folds dealt out; and each judged by a classifier of all others."""
 
 from __future__ import annotations
 
-import contextlib
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
-from jaxgen import arguments, culprits, domains, inputs, platform, threads
-from jaxgen.blocks import Stretch
+from jaxgen import arguments, culprits, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.fitting import check_estimator, estimate, fit
-from jaxgen.folds import Deal, Rows, fold_of_each, left_out, members, outside
-from jaxgen.held_out import judge, quick_forms
+from jaxgen.fitting import check_estimator
+from jaxgen.folds import Deal, Rows, fold_of_each, members
+from jaxgen.held_out import judge
 from jaxgen.host_arrays import as_jax
-from jaxgen.labels import HardLabels
 from jaxgen.leave_one_out import leave_one_out
-from jaxgen.programs import statistics_program
-from jaxgen.total import holds_nan_or_infinity
-from jaxgen.tracing import is_recorded, is_traced
+from jaxgen.refits import Fitted, Merged
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.folds import Part
-    from jaxgen.platform import Tuning
-    from jaxgen.statistics import S
 
 
 class CrossValidation(NamedTuple):
@@ -117,19 +108,10 @@ def cross_validate(
     _check_weight(fold, rows)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
-    inside = members(fold, sizes)
-    deal = Deal.of(rows, inside, cores=threads.cores())
-    if merges:
-        parts, classifiers, forms = _by_merging(estimator, deal, num_classes)
-    else:
-        classifiers = _by_fitting(estimator, rows, inside, num_classes)
-        parts, forms = threads.over(deal.copy, deal.groups), quick_forms(classifiers)
-    quick = forms[0] if forms and observed is None and not is_traced(forms) and forms[1] else None
-    groups = list(zip(deal.groups, parts, strict=True))
-    judged = _each(lambda group: judge(classifiers, group[0], group[1], inside, quick=quick), groups, classifiers)
-    join = jnp.concatenate if is_traced(judged) else np.concatenate
-    accuracy, log_loss = (join(each)[: len(inside)] for each in zip(*judged, strict=True))
-    return CrossValidation(*as_jax(accuracy, log_loss))
+    deal = Deal.of(rows, members(fold, sizes), cores=threads.cores())
+    by = Merged if merges else Fitted
+    parts, refits = by.of(estimator, deal, num_classes)
+    return CrossValidation(*as_jax(*judge(refits, deal, parts)))
 
 
 def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
@@ -166,87 +148,3 @@ def _check_weight(fold: Int[np.ndarray, " n"], rows: Rows) -> None:
 def _each(function: Callable[[Any], Any], items: list[Any], given: Any = None) -> list[Any]:
     """`function(item)` for each, on every core; on the caller's thread where `given` is a trace, which is of it."""
     return list(map(function, items)) if is_traced(given) else threads.over(function, items)
-
-
-def _by_fitting(estimator: Any, rows: Rows, inside: list[np.ndarray], num_classes: int) -> Any:
-    """The classifiers of all rows but those of one fold, stacked: a fit for each."""
-    x = inputs.check_rows(rows.x, observed=rows.observed)
-    labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
-    # Of all rows first: a fit would name a bad value by its row among those that it is given.
-    present = None if labels.weight is None else np.asarray(labels.weight) > 0
-    culprits.raise_for_values(x, getattr(estimator, "domain", domains.COMPLETE), present)
-    if hasattr(estimator, "check"):  # what is wrong with it is wrong without any fold
-        estimator.check()
-    everything = np.arange(len(rows.y))
-    classifiers = []
-    for f, fold in enumerate(inside):
-        rest = rows.at(np.setdiff1d(everything, fold, assume_unique=True))
-        with left_out(f"fold {f}"):
-            classifiers.append(fit(estimator, **rest._asdict(), num_classes=num_classes))
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers)
-
-
-def _by_merging(estimator: GenerativeEstimator[Any, Any], deal: Deal, num_classes: int) -> tuple[list[Part], Any, Any]:
-    """Copies of the rows of all folds; those classifiers, from the statistics of each fold; and their quick forms."""
-    rows = deal.rows
-    x, labels = estimator.check_data(rows.x, rows.y, num_classes, rows.sample_weight, rows.observed)
-    # Hyperparameters play no part in the statistics: without them, a trace over them does not reach the data.
-    structure = jax.tree.map(lambda _: 0.0, estimator)
-
-    def summarise(group: Int[np.ndarray, " g"]) -> tuple[Part, Any, Any]:
-        part = deal.copy(group)  # which is read from the cache, at best
-        if rows.is_sparse:
-            return part, *structure.summarise_checked(*_rows_and_labels(structure, part, num_classes))
-        return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
-
-    # The data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
-    concretely = jax.ensure_compile_time_eval() if is_recorded() else contextlib.nullcontext()
-    with concretely, estimator.loading():
-        parts, statistics, bad = zip(*_each(summarise, deal.groups), strict=True)
-    if any(np.asarray(each).any() for each in bad):
-        culprits.raise_for_rows(x, labels, estimator.domain)
-    folds, stacked = len(deal.members), not rows.is_sparse
-    program = partial(_rests_program, folds=folds, stacked=stacked)
-    classifiers, forms, rests, bad = program(arguments.as_floats(estimator), statistics)
-    if not is_traced(bad) and np.asarray(bad).any():
-        f = int(np.argmax(bad))
-        with left_out(f"fold {f}"):
-            estimate(estimator, jax.tree.map(lambda leaf: leaf[f], rests))  # which says what is wrong
-    return list(parts), classifiers, forms
-
-
-def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:
-    """Those of a part, as an estimator summarises them."""
-    x, y, weight, observed = part.rows
-    x = inputs.check_rows(x, sparse=structure.takes_sparse, observed=observed)
-    return x, HardLabels(y, weight, num_classes, checked=weight is None)
-
-
-@partial(jax.jit, static_argnames=("num_classes", "tuning"))
-def _statistics_program(
-    structure: GenerativeEstimator[S, Any], part: Part, *, num_classes: int, tuning: Tuning | None
-) -> tuple[S, Array]:
-    """The statistics of several folds, stacked, and which are not finite."""
-    x, labels = _rows_and_labels(structure, part, num_classes)
-
-    def one(place: tuple[Array, Array | None]) -> tuple[S, Array]:
-        first, skip = place
-        within = Stretch(first, part.length)
-        return statistics_program(structure, x, labels, skip, within=within, block_size=None, tuning=tuning)
-
-    return lax.map(one, (part.first, part.skip))
-
-
-@partial(jax.jit, static_argnames=("folds", "stacked"))
-def _rests_program(
-    estimator: GenerativeEstimator[Any, Any], parts: Sequence[Any], *, folds: int, stacked: bool
-) -> tuple[Any, Any, Any, Array]:
-    """The classifiers of all folds but one, stacked; their quick forms; their statistics; and which are not finite.
-
-    The parts are the statistics of one fold each, or of several, `stacked`.
-    """
-    join = jnp.concatenate if stacked else jnp.stack
-    whole = jax.tree.map(lambda *leaves: join(leaves)[:folds], *parts)
-    rests = outside(whole, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), whole))
-    classifiers = jax.vmap(estimator.estimate)(rests)
-    return classifiers, quick_forms(classifiers), rests, jax.vmap(holds_nan_or_infinity)(classifiers)

@@ -19,7 +19,8 @@ from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, Gaussi
 import jaxgen as jg
 from jaxgen import platform, threads
 from jaxgen.folds import Deal, Part, Rows, members
-from jaxgen.held_out import _judge_program, quick_forms
+from jaxgen.held_out import _forms_program, _judge_program
+from jaxgen.refits import Fitted
 from jaxgen.replicates import row_counts
 
 RNG = np.random.default_rng(0)
@@ -90,7 +91,7 @@ def test_a_fold_of_many_classes_is_judged_without_all_its_scores_at_once(estimat
     n, classes = 10_000, 300
     y = np.arange(n, dtype=np.int32) % classes
     c = jg.fit(estimator, np.random.default_rng(4).normal(size=(n, 2)) + y[:, None] / classes, y)
-    quick, _ = quick_forms(jax.tree.map(lambda leaf: leaf[None], c))
+    _, (quick, _), _ = _forms_program(Fitted(jax.tree.map(lambda leaf: leaf[None], c)), tuning=platform.CPU)
     part = Part(Rows(np.zeros((n, 2)), y, None, None), np.zeros(1, np.int32), None)
     compiled = _judge_program.lower(quick, np.zeros(1, np.int32), part, tuning=platform.CPU).compile()
     assert quick.scores_by_class
