@@ -45,10 +45,9 @@ def judge(refits: Fitted | Merged, deal: Deal, parts: list[Part]) -> tuple[AnyAr
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _judge_quickly(refits, deal, groups)
     if judged is None:
-        classifiers = refits.checked()
+        each = partial(_judge_one_by_one, refits.checked(), deal.members)
         # On the caller's thread where the classifiers are a trace, which is of it.
-        over = (lambda function, items: list(map(function, items))) if is_traced(classifiers) else threads.over
-        judged = over(lambda group: _judge_one_by_one(classifiers, group[0], group[1], deal.members), groups)
+        judged = list(map(each, groups)) if is_traced(each.args) else threads.over(each, groups)
     join = jnp.concatenate if is_traced(judged) else np.concatenate
     accuracy, log_loss = (join(each)[: len(deal.members)] for each in zip(*judged, strict=True))
     return accuracy, log_loss
@@ -76,9 +75,10 @@ def _judge_quickly(
 
 
 def _judge_one_by_one(
-    classifiers: Any, folds: Int[np.ndarray, " g"], part: Part, members: list[np.ndarray]
+    classifiers: Any, members: list[np.ndarray], group: tuple[Int[np.ndarray, " g"], Part]
 ) -> tuple[AnyArray, AnyArray]:
-    """The same of some of a stack of classifiers, by calls that check the rows."""
+    """The same of one group, by calls that check the rows."""
+    folds, part = group
     judged = [_judge(classifiers, f, part.present(i), members[f]) for i, f in enumerate(folds)]
     stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
     accuracy, log_loss = map(stack, zip(*judged, strict=True))
