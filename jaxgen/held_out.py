@@ -17,7 +17,7 @@ from jaxgen.density import optional
 from jaxgen.labels import HardLabels
 from jaxgen.preparing import forms_of
 from jaxgen.total import holds_nan_or_infinity
-from jaxgen.tracing import is_traced
+from jaxgen.tracing import is_recorded, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from jaxgen.arguments import AnyArray
     from jaxgen.folds import Deal, Part, Rows
     from jaxgen.platform import Tuning
-    from jaxgen.refits import Fitted, Merged
+    from jaxgen.refits import Fitted, FittedInTurn, Merged
 
 
-def judge(refits: Fitted | Merged, deal: Deal, parts: list[Part]) -> tuple[AnyArray, AnyArray]:
+def judge(refits: Fitted | FittedInTurn | Merged, deal: Deal, parts: list[Part]) -> tuple[AnyArray, AnyArray]:
     """Accuracy and log loss, (F,), of the classifiers without each fold, each on its fold.
 
     Args:
@@ -45,16 +45,17 @@ def judge(refits: Fitted | Merged, deal: Deal, parts: list[Part]) -> tuple[AnyAr
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _judge_quickly(refits, deal, groups)
     if judged is None:
-        each = partial(_judge_one_by_one, refits.checked(), deal.members)
+        each = partial(_judge_one_by_one, refits.by_fold(), deal.members)
         # On the caller's thread where the classifiers are a trace, which is of it.
-        judged = list(map(each, groups)) if is_traced(each.args) else threads.over(each, groups)
+        traced = is_traced(refits) or is_recorded()
+        judged = list(map(each, groups)) if traced else threads.over(each, groups)
     join = jnp.concatenate if is_traced(judged) else np.concatenate
     accuracy, log_loss = (join(each)[: len(deal.members)] for each in zip(*judged, strict=True))
     return accuracy, log_loss
 
 
 def _judge_quickly(
-    refits: Fitted | Merged, deal: Deal, groups: list[tuple[Int[np.ndarray, " g"], Part]]
+    refits: Fitted | FittedInTurn | Merged, deal: Deal, groups: list[tuple[Int[np.ndarray, " g"], Part]]
 ) -> list[tuple[np.ndarray, np.ndarray]] | None:
     """The same of each group by one program; None where that is not possible, or something has to be explained."""
     tuning = platform.tuning_of(groups)
@@ -75,19 +76,18 @@ def _judge_quickly(
 
 
 def _judge_one_by_one(
-    classifiers: Any, members: list[np.ndarray], group: tuple[Int[np.ndarray, " g"], Part]
+    without: Callable[[int], Any], members: list[np.ndarray], group: tuple[Int[np.ndarray, " g"], Part]
 ) -> tuple[AnyArray, AnyArray]:
     """The same of one group, by calls that check the rows."""
     folds, part = group
-    judged = [_judge(classifiers, f, part.present(i), members[f]) for i, f in enumerate(folds)]
+    judged = [_judge(without(f), f, part.present(i), members[f]) for i, f in enumerate(map(int, folds))]
     stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
     accuracy, log_loss = map(stack, zip(*judged, strict=True))
     return accuracy, log_loss
 
 
-def _judge(classifiers: Any, f: Int[np.ndarray, ""], rows: Rows, inside: Int[np.ndarray, " m"]) -> tuple[Any, Any]:
+def _judge(classifier: Any, f: int, rows: Rows, inside: Int[np.ndarray, " m"]) -> tuple[Any, Any]:
     """The same of one fold, which has these rows inside, by calls that check them."""
-    classifier = jax.tree.map(lambda leaf: leaf[f], classifiers)
     if rows.sample_weight is not None:  # an absent row may hold anything
         counts = np.flatnonzero(np.asarray(rows.sample_weight) > 0)
         if not len(counts):
@@ -97,7 +97,7 @@ def _judge(classifiers: Any, f: Int[np.ndarray, ""], rows: Rows, inside: Int[np.
     # What is NaN has a reason, which an eager call gives.
     posterior, weight = log_posterior(classifier, rows.x, observed=rows.observed), rows.sample_weight
     if not is_traced(posterior):
-        _check_possible(posterior, int(f), inside)
+        _check_possible(posterior, f, inside)
     accuracy = metrics.accuracy(rows.y, _found(posterior), sample_weight=weight)
     return accuracy, metrics.log_loss(rows.y, posterior, sample_weight=weight)
 

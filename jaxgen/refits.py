@@ -1,11 +1,16 @@
-"""The classifiers of all rows but those of one fold: merged from statistics of the others, or fitted to their rows."""
+"""The classifiers of all rows but those of one fold: merged from statistics of the others, or fitted to their rows.
+
+Each kind has `of`, which makes a copy of the rows of each group of folds beside it, and `by_fold`, for calls that judge
+one fold; of dense rows also `classifiers`, all of them stacked, for a program that judges them all.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,22 +20,37 @@ from jax import lax
 
 from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.blocks import Stretch
+from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import estimate, fit
 from jaxgen.folds import left_out, outside
 from jaxgen.labels import HardLabels
-from jaxgen.programs import statistics_program
+from jaxgen.programs import merge_program, statistics_program
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_recorded, is_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from jax import Array
     from jaxtyping import Int
 
     from jaxgen.estimator import GenerativeEstimator
-    from jaxgen.folds import Deal, Part
+    from jaxgen.folds import Deal, Part, Rows
     from jaxgen.platform import Tuning
     from jaxgen.statistics import S
+
+
+def kind_for(estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int) -> type[FittedInTurn | Merged]:
+    """How to make them of rows that can be summarised fold by fold.
+
+    Tables of sums with more cells than sparse rows have entries are merged more slowly than rows are added up anew.
+    10 folds of 100,000 documents, 5.5 million entries in 20 classes: those of 50,000 words are merged in 0.13 s, and
+    fitted to in 0.17; of 1,000,000 words in 3.4 s, which takes 1.4 GiB, and 0.6 s.
+    """
+    if rows.is_sparse and num_classes * rows.x.shape[1] > rows.x.nnz and not is_traced(estimator) and not is_recorded():
+        return FittedInTurn
+    return Merged
 
 
 @pytree
@@ -39,37 +59,50 @@ class Fitted:
     """Those of a fit for each fold.
 
     Attributes:
-        stack: those of all folds.
+        each: one for each fold.
     """
 
-    stack: Any
+    each: tuple[Any, ...]
 
     @classmethod
     def of(cls, estimator: Any, deal: Deal, num_classes: int) -> tuple[list[Part], Fitted]:
         """A copy of the rows of each group of folds, and the classifiers without each fold."""
-        rows = deal.rows
-        x = inputs.check_rows(rows.x, observed=rows.observed)
-        labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
-        # Of all rows first: a fit would name a bad value by its row among those that it is given.
-        present = None if labels.weight is None else np.asarray(labels.weight) > 0
-        culprits.raise_for_values(x, getattr(estimator, "domain", domains.COMPLETE), present)
-        if hasattr(estimator, "check"):  # what is wrong with it is wrong without any fold
-            estimator.check()
-        everything = np.arange(len(rows.y))
-        classifiers = []
-        for f, fold in enumerate(deal.members):
-            rest = rows.at(np.setdiff1d(everything, fold, assume_unique=True))
-            with left_out(f"fold {f}"):
-                classifiers.append(fit(estimator, **rest._asdict(), num_classes=num_classes))
-        return threads.over(deal.copy, deal.groups), cls(jax.tree.map(lambda *leaves: jnp.stack(leaves), *classifiers))
+        _check_all(estimator, deal.rows, num_classes)
+        classifiers = [_fitted(estimator, deal, num_classes, f) for f in range(len(deal.members))]
+        return threads.over(deal.copy, deal.groups), cls(tuple(classifiers))
 
     def classifiers(self) -> Any:
         """Those of all folds, stacked."""
-        return self.stack
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *self.each)
 
-    def checked(self) -> Any:
-        """Those of all folds, of which none is bad."""
-        return self.stack
+    def by_fold(self) -> Callable[[int], Any]:
+        """What gives the classifier without a fold, by its number."""
+        return self.each.__getitem__
+
+
+@dataclass(frozen=True)
+class FittedInTurn:
+    """Those of a fit for each fold, made when it is asked for: of large tables there are only a few at a time.
+
+    Attributes:
+        estimator: which is fitted.
+        deal: the folds.
+        num_classes: K.
+    """
+
+    estimator: Any
+    deal: Deal
+    num_classes: int
+
+    @classmethod
+    def of(cls, estimator: Any, deal: Deal, num_classes: int) -> tuple[list[Part], FittedInTurn]:
+        """A copy of the rows of each group of folds, and the classifiers without each fold."""
+        _check_all(estimator, deal.rows, num_classes)
+        return threads.over(deal.copy, deal.groups), cls(estimator, deal, num_classes)
+
+    def by_fold(self) -> Callable[[int], Any]:
+        """What gives the classifier without a fold, by its number."""
+        return partial(_fitted, self.estimator, self.deal, self.num_classes)
 
 
 @pytree
@@ -121,18 +154,68 @@ class Merged:
         """Those of all folds, stacked."""
         return jax.vmap(self.estimator.estimate)(self.rests())
 
-    def checked(self) -> Any:
-        """Those of all folds.
+    def by_fold(self) -> Callable[[int], Any]:
+        """What gives the classifier without a fold, by its number.
 
         Raises:
-            ValueError: for one that is not finite, which says what is wrong.
+            ValueError: here, or where it is made, for a classifier that is not finite; it says what is wrong.
         """
+        if not self.stacked and not is_traced(self) and not is_recorded():
+            return self._in_turn()
         classifiers, rests, bad = _checked_program(self)
         if not is_traced(bad) and np.asarray(bad).any():
             f = int(np.argmax(bad))
-            with left_out(f"fold {f}"):
-                estimate(self.estimator, jax.tree.map(lambda leaf: leaf[f], rests))
-        return classifiers
+            self._estimated(f, jax.tree.map(lambda leaf: leaf[f], rests))
+        return lambda f: jax.tree.map(lambda leaf: leaf[f], classifiers)
+
+    def _in_turn(self) -> Callable[[int], Any]:
+        """The same, made when it is asked for: once for each fold, about in their order, by any thread."""
+        rests, lock = enumerate(_all_but_each(self.parts)), Lock()
+        waiting: dict[int, Any] = {}
+
+        def without(f: int) -> Any:
+            with lock:
+                while f not in waiting:
+                    waiting.update([next(rests)])
+                rest = waiting.pop(f)
+            return self._estimated(f, rest)
+
+        return without
+
+    def _estimated(self, f: int, rest: Any) -> Any:
+        with left_out(f"fold {f}"):
+            return estimate(self.estimator, rest)
+
+
+def _check_all(estimator: Any, rows: Rows, num_classes: int) -> None:
+    """Raise for what is wrong without any fold: a fit would name a bad row by its number among those it is given."""
+    x = inputs.check_rows(rows.x, sparse=getattr(estimator, "takes_sparse", False), observed=rows.observed)
+    labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
+    present = None if labels.weight is None else np.asarray(labels.weight) > 0
+    domain = getattr(estimator, "domain", domains.COMPLETE)
+    if not isinstance(x, CompressedRows) or not domain.holds(x.values, x.least):
+        culprits.raise_for_values(x, domain, present)
+    if hasattr(estimator, "check"):
+        estimator.check()
+
+
+def _fitted(estimator: Any, deal: Deal, num_classes: int, f: int) -> Any:
+    rest = np.setdiff1d(np.arange(len(deal.rows.y)), deal.members[f], assume_unique=True)
+    with left_out(f"fold {f}"):
+        return fit(estimator, **deal.rows.at(rest)._asdict(), num_classes=num_classes)
+
+
+def _all_but_each(parts: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """The statistics of all parts but one, for each in its order, merged with those of others.
+
+    What lies outside a half is merged once for all of it, so that few are there at a time, whatever the parts.
+    """
+    if len(parts) == 1:
+        yield others[0]
+        return
+    half = len(parts) // 2
+    for mine, theirs in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+        yield from _all_but_each(mine, (reduce(merge_program, others + theirs),))
 
 
 def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:

@@ -16,12 +16,10 @@ from jaxgen.folds import Deal, Rows, fold_of_each, members
 from jaxgen.held_out import judge
 from jaxgen.host_arrays import as_jax
 from jaxgen.leave_one_out import leave_one_out
-from jaxgen.refits import Fitted, Merged
+from jaxgen.refits import Fitted, kind_for
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
     from jaxtyping import Bool, Float, Int, Real
 
@@ -109,8 +107,7 @@ def cross_validate(
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
     deal = Deal.of(rows, members(fold, sizes), cores=threads.cores())
-    by = Merged if merges else Fitted
-    parts, refits = by.of(estimator, deal, num_classes)
+    parts, refits = (kind_for(estimator, rows, num_classes) if merges else Fitted).of(estimator, deal, num_classes)
     return CrossValidation(*as_jax(*judge(refits, deal, parts)))
 
 
@@ -143,8 +140,3 @@ def _check_weight(fold: Int[np.ndarray, " n"], rows: Rows) -> None:
             f"folds must leave rows of some weight outside each; found all of it in fold {int(np.argmax(alone))}. Deal "
             "the rows that have weight out to two folds or more."
         )
-
-
-def _each(function: Callable[[Any], Any], items: list[Any], given: Any = None) -> list[Any]:
-    """`function(item)` for each, on every core; on the caller's thread where `given` is a trace, which is of it."""
-    return list(map(function, items)) if is_traced(given) else threads.over(function, items)

@@ -20,8 +20,9 @@ import jaxgen as jg
 from jaxgen import platform, threads
 from jaxgen.folds import Deal, Part, Rows, members
 from jaxgen.held_out import _forms_program, _judge_program
-from jaxgen.refits import Fitted
+from jaxgen.refits import Fitted, FittedInTurn, Merged, _all_but_each, kind_for
 from jaxgen.replicates import row_counts
+from jaxgen.total import Total
 
 RNG = np.random.default_rng(0)
 N = 120
@@ -91,7 +92,7 @@ def test_a_fold_of_many_classes_is_judged_without_all_its_scores_at_once(estimat
     n, classes = 10_000, 300
     y = np.arange(n, dtype=np.int32) % classes
     c = jg.fit(estimator, np.random.default_rng(4).normal(size=(n, 2)) + y[:, None] / classes, y)
-    _, (quick, _), _ = _forms_program(Fitted(jax.tree.map(lambda leaf: leaf[None], c)), tuning=platform.CPU)
+    _, (quick, _), _ = _forms_program(Fitted((c,)), tuning=platform.CPU)
     part = Part(Rows(np.zeros((n, 2)), y, None, None), np.zeros(1, np.int32), None)
     compiled = _judge_program.lower(quick, np.zeros(1, np.int32), part, tuning=platform.CPU).compile()
     assert quick.scores_by_class
@@ -316,7 +317,12 @@ def test_what_is_bad_is_named_by_its_row_of_all_where_each_fold_is_fitted(estima
         jg.cross_validate(estimator, X, np.where(bad, -1, Y), **options)
 
 
-@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array])
+def wide(x):
+    """Sparse rows beside many words that no document has."""
+    return scipy.sparse.csr_array(np.pad(x, [(0, 0), (0, 1000)]))
+
+
+@pytest.mark.parametrize("container", [np.asarray, scipy.sparse.csr_array, wide])
 def test_a_row_that_the_other_folds_make_impossible_is_named(container):
     x, y = np.tile([[1, 2, 0]], (12, 1)), np.arange(12) % 2
     x[7, 2] = 1  # a word that no other document has
@@ -327,6 +333,36 @@ def test_a_row_that_the_other_folds_make_impossible_is_named(container):
         jg.cross_validate(estimator, rows, y, folds=fold)
     without = jg.cross_validate(estimator, rows, y, folds=fold, sample_weight=np.arange(12) != 7)
     assert np.isfinite(without.log_loss).all()
+
+
+@pytest.mark.parametrize("documents", [24, 300])
+def test_folds_of_sparse_rows_are_merged_where_tables_are_small_and_fitted_where_they_are_large(documents):
+    rng = np.random.default_rng(5)
+    y, fold = np.arange(documents) % 3, rng.permutation(np.arange(documents) % 7)
+    words = rng.poisson(0.02 + 0.3 * (rng.random((3, 40)) < 0.1)[y])
+    words[5] = -1  # of a document that is absent
+    weight, rows = (np.arange(documents) != 5).astype(float), scipy.sparse.csr_array(words)
+    options = {"folds": fold, "num_classes": 3}
+    assert kind_for(jg.MultinomialNB(), Rows(rows, y, None, None), 3) is (FittedInTurn if documents < 30 else Merged)
+    ours = jg.cross_validate(jg.MultinomialNB(), rows, y, sample_weight=weight, **options)
+    for f in range(7):
+        mine, rest = np.flatnonzero((fold == f) & (weight > 0)), (fold != f) & (weight > 0)
+        log_posterior = MultinomialNB().fit(words[rest], y[rest]).predict_log_proba(words[mine])
+        assert ours.accuracy[f] == pytest.approx(np.mean(log_posterior.argmax(axis=1) == y[mine]), abs=1e-12)
+        np.testing.assert_allclose(ours.log_loss[f], -log_posterior[np.arange(len(mine)), y[mine]].mean(), rtol=1e-9)
+    loss = jax.vmap(lambda a: jg.cross_validate(jg.MultinomialNB(a), rows, y, sample_weight=weight, **options).log_loss)
+    np.testing.assert_allclose(loss(jnp.ones(1))[0], ours.log_loss, rtol=1e-9)
+    with pytest.raises(ValueError, match="found -1 at row 5, column 0"):
+        jg.cross_validate(jg.MultinomialNB(), rows, y, **options)
+    with pytest.raises(ValueError, match="alpha must be finite and 0 or more"):
+        jg.cross_validate(jg.MultinomialNB(-1.0), rows, y, sample_weight=weight, **options)
+
+
+@pytest.mark.parametrize("number", [2, 3, 7, 10])
+def test_all_parts_but_one_are_merged_for_each(number):
+    values = 3.0 ** np.arange(number)
+    rests = list(_all_but_each(tuple(Total.of(jnp.asarray(value)) for value in values)))
+    np.testing.assert_array_equal([rest.exact() for rest in rests], values.sum() - values)
 
 
 def test_traced_rows_are_refused():
