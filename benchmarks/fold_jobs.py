@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import PredefinedSplit, cross_val_score
-from sklearn.naive_bayes import GaussianNB
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 
 import jaxgen as jg
+from benchmarks.jobs import num_bytes
 from benchmarks.logistic_jobs import CLASSES, rows
 from benchmarks.peers import SKLEARN
-from benchmarks.workloads import Job, Sizes
+from benchmarks.workloads import Job, Sizes, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,30 +23,50 @@ FOLDS = 10
 LOOP = "ten fits"  # of jaxgen, each to the rows of nine folds, and their scores of the tenth
 
 
-def cross_validation(sizes: Sizes, *, estimator: Any, peer: Callable[[], Any]) -> Job:
-    """Ten folds, by accuracy; the answers agree if every fold's does. Each side is given the fold of each row."""
-    n, d = sizes.rows // 2, sizes.features // 2
-    x, y = rows(n, d)
+def _dense(sizes: Sizes) -> tuple[np.ndarray, np.ndarray, int]:
+    return *rows(sizes.rows // 2, sizes.features // 2), CLASSES
+
+
+def _of_words(sizes: Sizes, *, many_words: bool = False) -> tuple[Any, np.ndarray, int]:
+    made = text(sizes, 20, many_words=many_words)
+    return made.x, made.y, made.num_classes
+
+
+def cross_validation(
+    sizes: Sizes,
+    *,
+    estimator: Any,
+    peer: Callable[[], Any],
+    data: Callable[[Sizes], tuple[Any, np.ndarray, int]] = _dense,
+    operations: tuple[int, int] = (4, 4),
+) -> Job:
+    """Ten folds, by accuracy; the answers agree if every fold's does. Each side is given the fold of each row.
+
+    `data` makes rows, their labels and the number of classes. Of each cell there are so many operations once, those of
+    moments, and for each class, those of two products.
+    """
+    x, y, classes = data(sizes)
+    (n, d), cells = x.shape, getattr(x, "nnz", x.size)
     fold = np.arange(n) % FOLDS
 
     def ours() -> Any:
-        return jg.cross_validate(estimator, x, y, folds=fold, num_classes=CLASSES)
+        return jg.cross_validate(estimator, x, y, folds=fold, num_classes=classes)
 
     def left_out(f: int) -> Any:
         rest, mine = fold != f, fold == f
-        c = jg.fit(estimator, x[rest], y[rest], num_classes=CLASSES)
+        c = jg.fit(estimator, x[rest], y[rest], num_classes=classes)
         return np.mean(jg.predict(c, x[mine]) == y[mine])
 
     return Job(
-        sizes={"rows": n, "features": d, "classes": CLASSES, "folds": FOLDS},
+        sizes={"rows": n, "features": d, "classes": classes, "folds": FOLDS},
         ours=ours,
         others={
             SKLEARN: lambda: cross_val_score(peer(), x, y, cv=PredefinedSplit(fold)),
             LOOP: lambda: [left_out(f) for f in range(FOLDS)],
         },
         difference=lambda ours, theirs: float(np.max(np.abs(np.asarray(ours.accuracy) - theirs))),
-        read=x.nbytes + y.nbytes,
-        flops=4 * x.size + 4 * x.size * CLASSES,  # moments and scores of each row once
+        read=num_bytes(x) + y.nbytes,
+        flops=cells * (operations[0] + operations[1] * classes),
     )
 
 
@@ -61,5 +82,23 @@ CASES = [
         30.0,
         1e-3,
         partial(cross_validation, estimator=jg.LDA(), peer=partial(LinearDiscriminantAnalysis, solver="lsqr")),
+    ),
+    (
+        "10-fold cross-validation, multinomial, CSR",
+        None,
+        1e-3,
+        partial(cross_validation, estimator=jg.MultinomialNB(), peer=MultinomialNB, data=_of_words, operations=(1, 2)),
+    ),
+    (
+        "10-fold cross-validation, multinomial, V = 1e6",
+        None,
+        1e-3,
+        partial(
+            cross_validation,
+            estimator=jg.MultinomialNB(),
+            peer=MultinomialNB,
+            data=partial(_of_words, many_words=True),
+            operations=(1, 2),
+        ),
     ),
 ]

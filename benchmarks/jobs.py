@@ -31,7 +31,7 @@ def _arranged(x: Any, y: np.ndarray, form: Form) -> tuple[Any, Any]:
     return (jg.pad_rows(x) if form == "padded" else x), y
 
 
-def _read(x: Any) -> int:
+def num_bytes(x: Any) -> int:
     """Bytes of a matrix, of all three arrays where it is sparse."""
     return x.nbytes if isinstance(x, np.ndarray) else x.data.nbytes + x.indices.nbytes + x.indptr.nbytes
 
@@ -80,7 +80,7 @@ def fit(
         ours=partial(jg.fit, estimator, x, y, num_classes=made.num_classes),
         others={other.library: partial(other.fit, made.x, made.y) for other in others},
         difference=difference,
-        read=_read(made.x) + made.y.nbytes,
+        read=num_bytes(made.x) + made.y.nbytes,
         flops=flops(cells, made.x.shape[1], made.num_classes),
         quality=partial(_quality, made) if known else None,
     )
@@ -106,7 +106,7 @@ def score(
         ours=lambda: jg.log_posterior(ours, x),
         others={name: partial(other.log_posterior, model, made.x) for name, (other, model) in others.items()},
         difference=_apart,
-        read=_read(made.x),
+        read=num_bytes(made.x),
         flops=flops(cells, made.x.shape[1], made.num_classes),
         quality=lambda _: _quality(made, ours),
     )
