@@ -24,7 +24,7 @@ from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import estimate, fit
 from jaxgen.folds import left_out, outside
 from jaxgen.labels import HardLabels
-from jaxgen.programs import statistics_program
+from jaxgen.programs import merge_program, statistics_program
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_recorded, is_traced
@@ -215,13 +215,7 @@ def _all_but_each(parts: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Itera
         return
     half = len(parts) // 2
     for mine, theirs in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-        yield from _all_but_each(mine, (_merged_program(others + theirs),))
-
-
-@jax.jit
-def _merged_program(parts: tuple[Any, ...]) -> Any:
-    """The merge of several statistics in one pass."""
-    return reduce(lambda a, b: a.merge(b), parts)
+        yield from _all_but_each(mine, (reduce(merge_program, others + theirs),))
 
 
 def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:
