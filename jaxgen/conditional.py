@@ -8,9 +8,8 @@ so nothing is subtracted that could cancel (Petersen & Pedersen 2012, The Matrix
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxgen.labels import HardLabels, SoftLabels
@@ -19,46 +18,121 @@ from jaxgen.numerics import einsum, matmul
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float, Int
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
 
 
+class Missing(NamedTuple):
+    """Which features each row misses: all of them by a mask, or few in so many places, the rest of which are empty.
+
+    Attributes:
+        places: whether there is a missing feature, (n, m); of all features m = d.
+        features: which it is, (n, m); None where the places are the features themselves.
+        num_features: d.
+    """
+
+    places: Bool[Array, "n m"]
+    features: Int[Array, "n m"] | None
+    num_features: int
+
+    @classmethod
+    def of(cls, x: PartialRows) -> Missing:
+        """Those of rows."""
+        missing = ~jnp.asarray(x.observed)
+        n, d = missing.shape
+        if x.most_missing is None:
+            return cls(missing, None, d)
+        most, row = x.most_missing, jnp.arange(n, dtype=jnp.int32)[:, None]
+        number = jnp.cumsum(missing, axis=1, dtype=jnp.int32)
+        place, feature = jnp.where(missing, number - 1, most), jnp.arange(d, dtype=jnp.int32)[None]
+        features = jnp.zeros_like(number, shape=(n, most)).at[row, place].set(feature, mode="drop")
+        return cls(jnp.arange(most, dtype=jnp.int32)[None] < number[:, -1:], features, d)
+
+    @property
+    def pairs(self) -> Bool[Array, "n m m"]:
+        """Whether there are missing features in two places."""
+        return self.places[:, :, None] & self.places[:, None, :]
+
+    def submatrices(self, matrices: Float[Array, "c d d"], own: Int[Array, " n"] | None) -> Float[Array, "n _ m m"]:
+        """The rows and columns of what is missing of all matrices, or of each row's own; of the identity elsewhere."""
+        if self.features is None:
+            chosen = matrices[None] if own is None else matrices[own][:, None]
+        else:
+            rows, columns = self.features[:, :, None], self.features[:, None, :]
+            if own is None:
+                chosen = jnp.moveaxis(matrices[:, rows, columns], 0, 1)
+            else:
+                chosen = matrices[own[:, None, None], rows, columns][:, None]
+        identity = jnp.eye(self.places.shape[1], dtype=matrices.dtype)
+        return jnp.where(self.pairs[:, None], chosen, identity[None, None])
+
+    def of_features(self, values: Float[Array, "n c d"]) -> Float[Array, "n c m"]:
+        """What stands at missing features; zero elsewhere."""
+        chosen = values if self.features is None else jnp.take_along_axis(values, self.features[:, None], axis=2)
+        return jnp.where(self.places[:, None], chosen, 0.0)
+
+    def to_features(self, values: Float[Array, "n c m"]) -> Float[Array, "n c d"]:
+        """The other way round."""
+        values = jnp.where(self.places[:, None], values, 0.0)
+        if self.features is None:
+            return values
+        row = jnp.arange(len(values), dtype=jnp.int32)[:, None]
+        whole = jnp.zeros_like(values, shape=(*values.shape[:1], self.num_features, values.shape[1]))
+        return jnp.swapaxes(whole.at[row, self.features].add(jnp.swapaxes(values, 1, 2)), 1, 2)
+
+    def sum_by(
+        self, index: Int[Array, "n c"], matrices: Float[Array, "n c m m"], count: int
+    ) -> Float[Array, "count d d"]:
+        """Their sums of each index in [0, count), in the rows and columns of what is missing; others are dropped."""
+        matrices = jnp.where(self.pairs[:, None], matrices, 0.0)
+        whole = jnp.zeros_like(matrices, shape=(count, self.num_features, self.num_features))
+        if self.features is None:
+            return whole.at[index].add(matrices, mode="drop")
+        rows, columns = self.features[:, None, :, None], self.features[:, None, None, :]
+        return whole.at[index[:, :, None, None], rows, columns].add(matrices, mode="drop")
+
+
 def residuals(
-    x: PartialRows, mean: Float[Array, "classes d"], whitening: Float[Array, "covariances d d"]
-) -> tuple[Float[Array, "n classes d"], Float[Array, "n covariances d d"]]:
+    x: PartialRows,
+    mean: Float[Array, "classes d"],
+    whitening: Float[Array, "covariances d d"],
+    own: Int[Array, " n"] | None = None,
+) -> tuple[Float[Array, "n _ d"], Float[Array, "n _ m m"], Missing]:
     """Every row less the mean of each class, its missing features at E[x_m | x_o], and R⁻¹ of P_mm = RRᵀ.
 
     Args:
         x: rows, zero where they were not observed.
         mean: μ of each class.
         whitening: L⁻¹ of each class, or one for all.
+        own: the class of each row, where that alone is asked for.
     """
-    classes, d = mean.shape
-    missing = ~jnp.asarray(x.observed)
+    missing, observed = Missing.of(x), jnp.asarray(x.observed)[:, None]
+    of_each = None if len(whitening) == 1 else own
     precision = einsum("cji,cjk->cik", whitening, whitening)
-    both = (missing[:, :, None] & missing[:, None, :])[:, None]
-    padded = jnp.where(both, precision[None], jnp.eye(d, dtype=mean.dtype)[None, None])
-    factor = cholesky_or_nan(padded.reshape(-1, d, d), jnp.ones((), bool))
+    padded = missing.submatrices(precision, of_each)
+    factor = cholesky_or_nan(padded.reshape(-1, *padded.shape[2:]), jnp.ones((), bool))
     inverse = inverse_factor(factor).reshape(padded.shape)
     # The gradient of the distance in what is missing, at its mean μ_m; shared factors take all classes at once.
-    residual = jnp.where(missing[:, None], 0.0, x.values[:, None] - mean[None])
-    each = jnp.broadcast_to(whitening, (classes, d, d))
-    white = einsum("cij,ncj->nci", each, residual)
-    slope = jnp.where(missing[:, None], einsum("cji,ncj->nci", each, white), 0.0)
-    if inverse.shape[1] == classes:
+    residual = jnp.where(observed, x.values[:, None] - (mean[None] if own is None else mean[own][:, None]), 0.0)
+    if of_each is not None:
+        mine = whitening[of_each]
+        slope = einsum("nji,ncj->nci", mine, einsum("nij,ncj->nci", mine, residual))
+    else:
+        each = jnp.broadcast_to(whitening, (residual.shape[1], *whitening.shape[1:]))
+        slope = einsum("cji,ncj->nci", each, einsum("cij,ncj->nci", each, residual))
+    slope = missing.of_features(slope)
+    if inverse.shape[1] == slope.shape[1]:
         step = einsum("ncji,ncj->nci", inverse, einsum("ncij,ncj->nci", inverse, slope))
     else:
         step = matmul(matmul(slope, jnp.swapaxes(inverse[:, 0], 1, 2)), inverse[:, 0])
-    return jnp.where(missing[:, None], -step, residual), inverse
+    return residual - missing.to_features(step), inverse, missing
 
 
-def covariance(x: PartialRows, inverse: Float[Array, "n covariances d d"]) -> Float[Array, "n covariances d d"]:
-    """P_mm⁻¹, the covariance of what is missing, zero elsewhere; from R⁻¹."""
-    missing = ~jnp.asarray(x.observed)
-    both = (missing[:, :, None] & missing[:, None, :])[:, None]
-    return jnp.where(both, matmul(jnp.swapaxes(inverse, 2, 3), inverse), 0.0)
+def covariance(inverse: Float[Array, "n _ m m"]) -> Float[Array, "n _ m m"]:
+    """P_mm⁻¹, the covariance of what is missing, from R⁻¹."""
+    return matmul(jnp.swapaxes(inverse, 2, 3), inverse)
 
 
 def expected(
@@ -76,30 +150,23 @@ def expected(
     """
     if not shared:
         whitening = jnp.broadcast_to(whitening, (len(mean), *whitening.shape[1:]))
+    (n, d), k = x.shape, labels.num_classes
     if isinstance(labels, SoftLabels):
-        r, k = labels.dense(), labels.num_classes
-        residual, inverse = residuals(x, mean, whitening)
-        filled = jnp.where(jnp.asarray(x.observed)[:, None], x.values[:, None], mean[None] + residual)
-        weight = r if len(whitening) == k else jnp.sum(r, axis=1, keepdims=True)
-        spread = einsum("nk,nkij->kij", weight, covariance(x, inverse))
-        own = jnp.tile(jnp.arange(k, dtype=jnp.int32), len(r))
-        labels = HardLabels(own, r.reshape(-1), k, tuning=labels.tuning, dtype=r.dtype)
-        return filled.reshape(-1, filled.shape[-1]), labels, _over_classes(spread, shared=shared)
-
-    def of_row(x: PartialRows, mean: Array, whitening: Array) -> tuple[Array, Array]:
-        row = jax.tree.map(lambda leaf: leaf[None], x)
-        residual, inverse = residuals(row, mean[None], whitening[None])
-        return jnp.where(x.observed, x.values, mean + residual[0, 0]), covariance(row, inverse)[0, 0]
-
-    single = len(whitening) == 1
-    filled, spread = jax.vmap(of_row, in_axes=(0, 0, None if single else 0))(
-        x, labels.expand(mean), whitening[0] if single else labels.expand(whitening)
-    )
-    return filled, labels, _over_classes(labels.class_sum(spread), shared=shared)
-
-
-def _over_classes(sums: Float[Array, "classes d d"], *, shared: bool) -> Float[Array, "sums d d"]:
-    return jnp.sum(sums, axis=0, keepdims=True) if shared else sums
+        weight, own = labels.dense(), None
+        index = jnp.broadcast_to(jnp.arange(k, dtype=jnp.int32), (n, k))
+        own_mean = mean[None]
+        labels = HardLabels(index.T.reshape(-1), weight.T.reshape(-1), k, tuning=labels.tuning, dtype=weight.dtype)
+    else:
+        index, weight = jnp.asarray(labels.index)[:, None], labels.row_weight[:, None]
+        own = jnp.minimum(index[:, 0], k - 1)
+        own_mean = mean[own][:, None]
+    residual, inverse, missing = residuals(x, mean, whitening, own)
+    filled = jnp.where(jnp.asarray(x.observed)[:, None], x.values[:, None], own_mean + residual)
+    if inverse.shape[1] < weight.shape[1]:  # one covariance for all classes
+        weight, index = jnp.sum(weight, axis=1, keepdims=True), index[:, :1]
+    index, count = (jnp.zeros_like(index), 1) if shared else (index, k)
+    spread = missing.sum_by(index, weight[..., None, None] * covariance(inverse), count)
+    return jnp.swapaxes(filled, 0, 1).reshape(-1, d), labels, spread
 
 
 def drawn(
@@ -113,7 +180,6 @@ def drawn(
 
     What was observed is not to be looked at in either.
     """
-    residual, inverse = residuals(x, mean, whitening)
-    row = jnp.arange(y.shape[0], dtype=jnp.int32)
-    own = inverse[row, y] if inverse.shape[1] > 1 else inverse[:, 0]
-    return residual[row, y], einsum("nji,nj->ni", own, normal)
+    residual, inverse, missing = residuals(x, mean, whitening, y)
+    noise = einsum("ncji,ncj->nci", inverse, missing.of_features(normal[:, None]))
+    return residual[:, 0], missing.to_features(noise)[:, 0]

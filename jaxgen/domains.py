@@ -106,7 +106,7 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
         return _blank_absent_entries(x, labels, domain)
     if isinstance(x, PartialRows):
         values, labels, valid = blank_absent(x.values, labels, domain, look=look)
-        return PartialRows(values, x.observed), labels, valid
+        return dataclasses.replace(x, values=values), labels, valid
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
         return x, labels, domain.within(x) if look or not domain.shows else jnp.ones((), bool)
     absent = labels.row_weight == 0

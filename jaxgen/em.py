@@ -67,7 +67,8 @@ def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: D
 
 def responsibilities_of(c: Classifier[Any], data: Data) -> tuple[Float[Array, "n classes"], Float[Array, ""]]:
     """Those of all rows under a classifier, times their weights, and the mean log evidence."""
-    joint = log_joint(c, data.x, observed=data.observed)
+    mask: Any = data.mask
+    joint = log_joint(c, data.x, observed=mask)
     evidence = log_sum_exp(joint)
     # A row of weight 0 may be impossible; else its weight has a derivative, which a choice by the weight would cut off.
     counts = (data.unlabelled > 0) | (evidence > -jnp.inf)
@@ -83,7 +84,7 @@ def statistics_of(
     estimator: GenerativeEstimator[Any, Any], data: Data, responsibilities: Array, c: Classifier[Any] | None
 ) -> Any:
     """Statistics of the rows with these responsibilities; c fills in what is missing, where that is needed."""
-    options: dict[str, Any] = {"observed": data.observed}
+    options: dict[str, Any] = {"observed": data.mask}
     options["given"] = c if estimator.fills_in and data.observed is not None else None
     options["num_classes"] = data.labelled.shape[1]
     if data.labels is None:

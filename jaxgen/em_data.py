@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -10,13 +12,22 @@ import numpy as np
 
 from jaxgen import domains
 from jaxgen.containers import is_sparse
-from jaxgen.missing import PartialRows
+from jaxgen.missing import Mask, PartialRows
+from jaxgen.pytree import STATIC, pytree
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.domains import Domain
+
+
+@pytree
+@dataclass(frozen=True)
+class Most:
+    """How many features a row misses at most, as of `Mask`: in its place in a tuple it is part of the tuple's type."""
+
+    missing: int | None = dataclasses.field(default=None, metadata=STATIC)
 
 
 class Data(NamedTuple):
@@ -28,6 +39,7 @@ class Data(NamedTuple):
         labelled: responsibilities of the rows that have labels, times their weight, (n, K); zero for the others.
         unlabelled: weight of each row without a label, (n,); zero for the others.
         labels: where every row has one, the labels (n,) and their weights: a row then is of one class.
+        most: how many features a row misses at most.
     """
 
     x: Any
@@ -35,6 +47,12 @@ class Data(NamedTuple):
     labelled: Float[Array, "n classes"]
     unlabelled: Float[Array, " n"]
     labels: tuple[Int[Array, " n"], Float[Array, " n"]] | None = None
+    most: Most = Most()
+
+    @property
+    def mask(self) -> Mask | None:
+        """What was observed; None where all was."""
+        return None if self.observed is None else Mask(self.observed, self.most.missing)
 
 
 def seen(data: Data) -> np.ndarray:

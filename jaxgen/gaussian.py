@@ -85,7 +85,7 @@ class Gaussian(NamedTuple):
         By p(x_o) = p(x_o, x̂_m) / p(x̂_m | x_o) at the mean x̂_m of what is missing, where the distance is least.
         """
         whitened = self.prepared()
-        residual, inverse = residuals(x, self.mean, whitened.whitening)
+        residual, inverse, _ = residuals(x, self.mean, whitened.whitening)
         whitening = jnp.broadcast_to(whitened.whitening, (len(self.mean), *self.cholesky.shape[1:]))
         white = einsum("nki,kji->nkj", residual, whitening)
         log_scale = -jnp.sum(jnp.log(diagonals(inverse)), axis=-1)

@@ -92,7 +92,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:
-        width = max(joint.shape[1] * rows.shape[1], optional(density, "marginal_width"))
+        width = max(joint.shape[1] * rows.shape[1], rows.width(optional(density, "marginal_width")))
         return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)

@@ -18,7 +18,7 @@ from jaxgen.arguments import as_array, as_numbers, check_integer, check_range
 from jaxgen.compressed import CompressedRows
 from jaxgen.containers import as_sparse, is_sparse
 from jaxgen.labels import HardLabels, Labels, SoftLabels
-from jaxgen.missing import PartialRows
+from jaxgen.missing import Mask, PartialRows
 from jaxgen.numerics import working_dtype
 from jaxgen.sparse import SparseRows
 from jaxgen.tracing import is_symbol, is_traced, primal
@@ -80,12 +80,15 @@ def _partial_rows(x: Any, mask: Any) -> PartialRows:
             "observed is for dense x; found it with sparse rows, whose zeros are observed. Give x.toarray(), or leave "
             "observed out."
         )
+    most_missing = None
+    if isinstance(mask, Mask):
+        mask, most_missing = mask
     observed: Any = as_array("observed", mask)
     if observed.dtype != bool:
         raise TypeError(f"observed must be boolean, True for what counts; found {observed.dtype}. Try ~np.isnan(x).")
     if observed.shape != x.shape:
         raise ValueError(f"observed must have the shape of x, {x.shape}; found {observed.shape}.")
-    return PartialRows(x, observed)
+    return PartialRows(x, *(Mask.of(observed) if most_missing is None else (observed, most_missing)))
 
 
 def check_labels(

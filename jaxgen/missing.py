@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from jaxgen.pytree import pytree
+from jaxgen import host_arrays
+from jaxgen.pytree import STATIC, pytree
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +19,32 @@ if TYPE_CHECKING:
     from jax import Array
     from jax.typing import DTypeLike
     from jaxtyping import Bool, Real
+
+
+# The least that rows are said to miss at most: fewer would be another program, which is hardly quicker.
+_FEWEST_MISSING = 4
+
+
+class Mask(NamedTuple):
+    """Which entries of rows were observed.
+
+    Attributes:
+        observed: True for what counts, (n, d).
+        most_missing: a number of features of which no row misses more; None where they may be many, or are not known.
+    """
+
+    observed: Bool[Array, "n d"]
+    most_missing: int | None
+
+    @classmethod
+    def of(cls, observed: Any) -> Mask:
+        """The mask of concrete entries, with a power of two for the most: programs are for one number of them."""
+        d = observed.shape[-1]
+        if 2 * _FEWEST_MISSING > d or not observed.size or is_traced(observed) or host_arrays.is_distributed(observed):
+            return cls(observed, None)
+        most = d - int(np.count_nonzero(np.asarray(observed), axis=-1).min())
+        most = max(_FEWEST_MISSING, 1 << max(most - 1, 0).bit_length())
+        return cls(observed, most if 2 * most <= d else None)
 
 
 @pytree
@@ -25,10 +55,12 @@ class PartialRows:
     Attributes:
         values: x, (n, d) or (d,); anything where it was not observed.
         observed: True for what counts, of the same shape.
+        most_missing: as of `Mask`.
     """
 
     values: Real[Array, "*n d"]
     observed: Bool[Array, "*n d"]
+    most_missing: int | None = dataclasses.field(default=None, metadata=STATIC)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -57,12 +89,20 @@ class PartialRows:
 
     def astype(self, dtype: DTypeLike) -> PartialRows:
         """The rows in another dtype, zero where nothing was observed: every domain holds it."""
-        return PartialRows(jnp.where(self.observed, self.values, 0).astype(dtype), self.observed)
+        return self._with(jnp.where(self.observed, self.values, 0).astype(dtype))
 
     def map(self, function: Callable[[Array], Array]) -> PartialRows:
         """`function` of the observed values, zero for the others."""
-        return PartialRows(jnp.where(self.observed, function(jnp.asarray(self.values)), 0), self.observed)
+        return self._with(jnp.where(self.observed, function(jnp.asarray(self.values)), 0))
 
     def take(self, columns: Any) -> PartialRows:
         """Some of the features."""
         return PartialRows(self.values[:, columns], self.observed[:, columns])
+
+    def width(self, whole: int) -> int:
+        """The numbers that a row takes: so many, where it takes one for each pair of features and all are missing."""
+        d = self.shape[-1]
+        return whole if self.most_missing is None else max(d, whole * self.most_missing**2 // d**2)
+
+    def _with(self, values: Array) -> PartialRows:
+        return dataclasses.replace(self, values=values)

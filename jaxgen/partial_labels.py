@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import arguments, culprits, inputs
-from jaxgen.em_data import Data
+from jaxgen.em_data import Data, Most
 from jaxgen.labels import HardLabels
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import working_dtype
@@ -44,8 +44,9 @@ def partly_labelled(
     )
     if not is_traced(weighs) and not weighs:
         culprits.raise_for_no_weight()
-    values, observed = (rows.values, rows.observed) if isinstance(rows, PartialRows) else (rows, None)
-    data = Data(values, observed, labelled, unlabelled, hard)
+    partly = isinstance(rows, PartialRows)
+    values, observed, most = (rows.values, rows.observed, rows.most_missing) if partly else (rows, None, None)
+    data = Data(values, observed, labelled, unlabelled, hard, Most(most))
     return data, not is_traced(has_label) and bool(np.all(has_label))
 
 

@@ -72,7 +72,9 @@ def statistics_program(
             entries = x.reading(tuning.window).inside()
             entries = entries if domain.adds else entries.astype(dtype).summed()  # narrow integers would wrap
             return summarise(jnp.asarray(0, jnp.int32), entries, labels)
-        width = max(x.shape[1], labels.row_width, optional(given, "marginal_width"))
+        width = max(x.shape[1], labels.row_width)
+        if isinstance(x, PartialRows):
+            width = max(width, x.width(optional(given, "marginal_width")))
         if given is not None:
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
         elif structure.sorts_by_class and tuning.stacks == "in turn":

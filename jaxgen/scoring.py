@@ -218,11 +218,11 @@ def _score_dense(
     few_scores = c.class_shape[0] <= x.shape[-1] or blocks.at_most(x.shape[0] * c.class_shape[0], tuning.score_elements)
     one_pass = few_scores and blocks.at_most(x.size, tuning.product_elements)
     one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
-    fewest = 16 if isinstance(x, PartialRows) else None
     elements = tuning.product_elements if one_pass else tuning.score_elements
-    block_size = blocks.num_rows(
-        elements, max(x.shape[-1], c.class_shape[0], optional(c, "score_width")), fewest=fewest
-    )
+    fewest, width = None, optional(c, "score_width")
+    if isinstance(x, PartialRows):
+        fewest, width = 16, x.width(width)
+    block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
 
     def block(x: Any) -> tuple[Array, Array]:
         x = x.astype(dtype)

@@ -17,6 +17,7 @@ from registry import CASES, SIZES, K, each, each_case
 
 import jaxgen as jg
 from jaxgen import platform
+from jaxgen.missing import Mask
 
 stats: Any = scipy.stats  # its stubs know less than it does
 fit: Any = jg.fit
@@ -207,6 +208,79 @@ def test_statistics_expected_under_a_classifier_of_another_form(given, shared, s
     close(found.mean.value, center, 1e-9)
     close(found.scatter, expected.sum(axis=0, keepdims=True) if shared else expected, 1e-8)
     assert jg.estimate(estimator, found).density.mean.shape == mean.shape
+
+
+def few_missing(estimator, n=40, d=12):
+    """A classifier of many features, and rows that miss three of them at most."""
+    rng = np.random.default_rng(7)
+    y = np.arange(n) % K
+    x = rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + y[:, None]
+    missing = rng.random((n, d)).argsort(axis=1) < np.arange(n)[:, None] % 4
+    return jg.fit(estimator, x, y), np.where(missing, np.nan, x), y, ~missing
+
+
+def by_numpy(c, k, x, observed):
+    """log p(x_observed | k), E[x | x_observed, k] and its covariance, by the covariance of what was observed."""
+    factor = np.asarray(c.density.cholesky)[k if len(c.density.cholesky) > 1 else 0]
+    mean, covariance, (o, m) = np.asarray(c.density.mean[k]), factor @ factor.T, (observed, ~observed)
+    slope = np.linalg.solve(covariance[np.ix_(o, o)], covariance[np.ix_(o, m)]).T
+    filled, spread = np.array(x), np.zeros_like(covariance)
+    filled[m] = mean[m] + slope @ (x[o] - mean[o])
+    spread[np.ix_(m, m)] = covariance[np.ix_(m, m)] - slope @ covariance[np.ix_(o, m)]
+    return stats.multivariate_normal(mean[o], covariance[np.ix_(o, o)]).logpdf(x[o]), filled, spread
+
+
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA()], ids=["LDA", "QDA"])
+def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
+    c, x, y, observed = few_missing(estimator)
+    assert Mask.of(observed).most_missing == 4
+    likelihoods, filled, spread = (
+        np.stack(each)
+        for each in zip(
+            *(
+                [np.stack(each) for each in zip(*(by_numpy(c, k, *row) for k in range(K)), strict=True)]
+                for row in zip(x, observed, strict=True)
+            ),
+            strict=True,
+        )
+    )
+    close(jg.log_likelihood(c, x, observed=observed), likelihoods)
+    posterior = scipy.special.softmax(likelihoods + np.asarray(c.log_prior), axis=1)
+    close(jg.impute(c, x, observed), np.einsum("nk,nkd->nd", posterior, filled), 1e-9)
+    draw = jax.jit(lambda x, observed: jg.impute(c, x, observed, key=jax.random.key(0)))
+    close(jg.impute(c, x, observed, key=jax.random.key(0)), draw(x, observed))  # which does not know how few they are
+    for responsibilities in (np.eye(K)[y], posterior):
+        labels = y if responsibilities is not posterior else posterior
+        moments = estimator.statistics(x, labels, observed=observed, given=c)
+        weight = responsibilities.sum(axis=0)[:, None]
+        mean = np.einsum("nk,nkd->kd", responsibilities, filled) / weight
+        away = filled - mean[None]
+        scatter = np.einsum("nk,nkd,nke->kde", responsibilities, away, away)
+        scatter += np.einsum("nk,nkde->kde", responsibilities, spread)
+        close(moments.mean.value, mean)
+        close(moments.scatter, scatter.sum(axis=0, keepdims=True) if len(moments.scatter) == 1 else scatter, 1e-9)
+
+
+def test_the_likelihood_of_few_missing_features_has_its_derivatives():
+    c, x, _, observed = few_missing(jg.QDA(), n=120)
+
+    def score(mean, cholesky):
+        density = c.density._replace(mean=mean, cholesky=jnp.tril(cholesky))
+        return jg.log_likelihood(c._replace(density=density), x[:6], observed=observed[:6]).mean()
+
+    check_grads(score, tuple(c.density), order=2, modes=("rev",), rtol=1e-4)
+
+
+@pytest.mark.thorough
+def test_em_of_few_missing_features_is_that_of_any():
+    """Under jit nothing says how few are missing."""
+    c, x, y, observed = few_missing(jg.LDA())
+    y = np.where(np.arange(len(y)) % 2 == 0, y, -1)
+
+    def steps(x, observed):
+        return jg.train_em(jg.LDA(), x, y, observed=observed, start=c, max_steps=5, num_classes=K)
+
+    close(steps(x, observed), jax.jit(steps)(x, observed), 1e-9)
 
 
 def test_expected_statistics_have_the_dtype_of_the_rows():
