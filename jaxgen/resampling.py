@@ -57,7 +57,8 @@ def cross_validate(
     """Fit without each fold in turn, and judge on it.
 
     A generative estimator reads the data once for its statistics and once to score, however many folds there are, from
-    a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each. `jax.vmap`
+    a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each, and sparse
+    rows are added up for each where they have fewer entries than a table of all words and classes has cells. `jax.vmap`
     over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on them.
     Leave-one-out is exact and one program, whose memory grows with the logarithm of the rows; of full covariances each
     row takes a factorisation, for QDA one for each class, and of small data the program takes longer to compile than
