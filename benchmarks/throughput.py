@@ -273,7 +273,7 @@ def _figure(value: float | None, form: str) -> str:
 def draw(record: dict[str, Any], path: Path) -> None:
     """A bar for each case: how many times as fast as scikit-learn, with a mark at the ratio asked for, if any is."""
     results, sizes = record["results"], Sizes(**record["sizes"])
-    picture = figure(10.5, 1.9 + 0.34 * len(results), left=2.75, right=1.85, bottom=0.6, top=1.3)
+    picture = figure(11.1, 1.9 + 0.34 * len(results), left=3.35, right=1.85, bottom=0.6, top=1.3)
     axes = picture.add_subplot()
     judged = any(r["target"] is not None for r in results)
     columns = COLUMNS if judged else {"ratio": COLUMNS["ratio"], "jaxgen": COLUMNS["asked"] + 0.03}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 
-from jaxgen.labels import HardLabels, SoftLabels
+from jaxgen.labels import HardLabels
 from jaxgen.matrices import cholesky_or_nan, inverse_factor
 from jaxgen.numerics import einsum, matmul
 
@@ -82,16 +82,32 @@ class Missing(NamedTuple):
         whole = jnp.zeros_like(values, shape=(*values.shape[:1], self.num_features, values.shape[1]))
         return jnp.swapaxes(whole.at[row, self.features].add(jnp.swapaxes(values, 1, 2)), 1, 2)
 
-    def sum_by(
-        self, index: Int[Array, "n c"], matrices: Float[Array, "n c m m"], count: int
-    ) -> Float[Array, "count d d"]:
-        """Their sums of each index in [0, count), in the rows and columns of what is missing; others are dropped."""
+    def total(self, matrices: Float[Array, "n c m m"]) -> Float[Array, "c d d"]:
+        """Their sums over rows, in the rows and columns of what is missing."""
         matrices = jnp.where(self.pairs[:, None], matrices, 0.0)
-        whole = jnp.zeros_like(matrices, shape=(count, self.num_features, self.num_features))
         if self.features is None:
-            return whole.at[index].add(matrices, mode="drop")
-        rows, columns = self.features[:, None, :, None], self.features[:, None, None, :]
-        return whole.at[index[:, :, None, None], rows, columns].add(matrices, mode="drop")
+            return jnp.sum(matrices, axis=0)
+        columns = jnp.arange(matrices.shape[1], dtype=jnp.int32)[None]
+        return _scattered(matrices, columns, self.features, (matrices.shape[1], self.num_features))
+
+    def class_sum(self, labels: HardLabels, matrices: Float[Array, "n m m"]) -> Float[Array, "classes d d"]:
+        """The same of the rows of each class, by their weight."""
+        matrices = jnp.where(self.pairs, matrices, 0.0)
+        if self.features is None:
+            return labels.class_sum(matrices)
+        weighted = labels.row_weight[:, None, None] * matrices
+        index = jnp.asarray(labels.index)[:, None]
+        return _scattered(weighted[:, None], index, self.features, (labels.num_classes, self.num_features))
+
+
+def _scattered(
+    matrices: Float[Array, "n c m m"], index: Int[Array, "_ c"], features: Int[Array, "n m"], shape: tuple[int, int]
+) -> Float[Array, "count d d"]:
+    """The sums of each index in [0, count), in the rows and columns of some features; others are dropped."""
+    count, d = shape
+    rows, columns = features[:, None, :, None], features[:, None, None, :]
+    whole = jnp.zeros_like(matrices, shape=(count, d, d))
+    return whole.at[index[:, :, None, None], rows, columns].add(matrices, mode="drop")
 
 
 def residuals(
@@ -150,23 +166,24 @@ def expected(
     """
     if not shared:
         whitening = jnp.broadcast_to(whitening, (len(mean), *whitening.shape[1:]))
-    (n, d), k = x.shape, labels.num_classes
-    if isinstance(labels, SoftLabels):
-        weight, own = labels.dense(), None
-        index = jnp.broadcast_to(jnp.arange(k, dtype=jnp.int32), (n, k))
-        own_mean = mean[None]
-        labels = HardLabels(index.T.reshape(-1), weight.T.reshape(-1), k, tuning=labels.tuning, dtype=weight.dtype)
-    else:
-        index, weight = jnp.asarray(labels.index)[:, None], labels.row_weight[:, None]
-        own = jnp.minimum(index[:, 0], k - 1)
-        own_mean = mean[own][:, None]
-    residual, inverse, missing = residuals(x, mean, whitening, own)
-    filled = jnp.where(jnp.asarray(x.observed)[:, None], x.values[:, None], own_mean + residual)
-    if inverse.shape[1] < weight.shape[1]:  # one covariance for all classes
-        weight, index = jnp.sum(weight, axis=1, keepdims=True), index[:, :1]
-    index, count = (jnp.zeros_like(index), 1) if shared else (index, k)
-    spread = missing.sum_by(index, weight[..., None, None] * covariance(inverse), count)
-    return jnp.swapaxes(filled, 0, 1).reshape(-1, d), labels, spread
+    (n, d), k, observed = x.shape, labels.num_classes, jnp.asarray(x.observed)[:, None]
+    if isinstance(labels, HardLabels):
+        own = jnp.minimum(jnp.asarray(labels.index), k - 1)
+        residual, inverse, missing = residuals(x, mean, whitening, own)
+        filled = jnp.where(observed, x.values[:, None], mean[own][:, None] + residual)[:, 0]
+        return filled, labels, _over_classes(missing.class_sum(labels, covariance(inverse)[:, 0]), shared=shared)
+    r = labels.dense()
+    residual, inverse, missing = residuals(x, mean, whitening)
+    filled = jnp.where(observed, x.values[:, None], mean[None] + residual)
+    weight = r if len(whitening) == k else jnp.sum(r, axis=1, keepdims=True)
+    spread = missing.total(weight[..., None, None] * covariance(inverse))
+    each = jnp.tile(jnp.arange(k, dtype=jnp.int32), n)
+    labels = HardLabels(each, r.reshape(-1), k, tuning=labels.tuning, dtype=r.dtype)
+    return filled.reshape(-1, d), labels, _over_classes(spread, shared=shared)
+
+
+def _over_classes(sums: Float[Array, "classes d d"], *, shared: bool) -> Float[Array, "sums d d"]:
+    return jnp.sum(sums, axis=0, keepdims=True) if shared else sums
 
 
 def drawn(

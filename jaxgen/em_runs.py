@@ -79,7 +79,7 @@ def train(
     estimator.check_density()
     x = pad_rows(x) if is_sparse(x) and not is_traced(x) else x
     estimator.check()
-    rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed)
+    rows = inputs.check_rows(x, sparse=estimator.takes_sparse, observed=observed, counts=estimator.fills_in)
     estimator.check_features(rows.shape[1])
     given = run.start if isinstance(run.start, Classifier) else None
     if given is not None:

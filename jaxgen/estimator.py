@@ -237,7 +237,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     ) -> tuple[Any, Labels]:
         """Rows and labels in the forms that programs take; an error for what is none, arguments as `statistics`."""
         self.check()
-        rows = inputs.check_rows(x, sparse=self.takes_sparse, observed=observed)
+        rows = inputs.check_rows(x, sparse=self.takes_sparse, observed=observed, counts=self.fills_in)
         self.check_features(rows.shape[1])
         self._check_missing(observed, given)
         labels = inputs.check_labels(rows, y, num_classes, sample_weight)

@@ -60,7 +60,8 @@ def impute(
     if key is not None:
         arguments.check_key(key)
     joint = log_joint(c, x, observed=observed)
-    rows = inputs.check_points(x, c.num_features, observed=observed)
+    counts = optional(c.density, "marginal_width") > 0
+    rows = inputs.check_points(x, c.num_features, observed=observed, counts=counts)
     d = c.num_features
     missing = np.ones(d, bool) if is_traced(mask := rows.observed) else ~np.asarray(mask).reshape(-1, d).all(axis=0)
     optional(c.density, "check_fills_in")(missing, drawn=key is not None)

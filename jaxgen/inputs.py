@@ -47,8 +47,11 @@ def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
     return as_sparse(x)
 
 
-def check_rows(x: Any, *, sparse: bool = False, observed: Any = None) -> Any:
-    """x as (n, d) rows, an array, sparse or partial ones, with at least one row and one feature."""
+def check_rows(x: Any, *, sparse: bool = False, observed: Any = None, counts: bool = False) -> Any:
+    """x as (n, d) rows, an array, sparse or partial ones, with at least one row and one feature.
+
+    With `counts` partial ones know how many features a row misses at most, where that can be seen.
+    """
     x = as_rows(x, sparse=sparse)
     if x.ndim != 2 or 0 in x.shape:
         raise ValueError(
@@ -60,21 +63,21 @@ def check_rows(x: Any, *, sparse: bool = False, observed: Any = None) -> Any:
             f"x must have a known number of rows to be fitted to; found {x.shape[0]}, a symbol of jax.export. Export "
             "for one number, and fill x up with rows of sample_weight 0; only scores take any number."
         )
-    return x if observed is None else _partial_rows(x, observed)
+    return x if observed is None else _partial_rows(x, observed, counts=counts)
 
 
-def check_points(x: Any, num_features: int, *, sparse: bool = False, observed: Any = None) -> Any:
-    """x as (d,) or (n, d) with the number of features that a classifier was fitted to."""
+def check_points(x: Any, num_features: int, *, sparse: bool = False, observed: Any = None, counts: bool = False) -> Any:
+    """x as (d,) or (n, d) with the number of features that a classifier was fitted to; `counts` as for `check_rows`."""
     x = as_rows(x, sparse=sparse or observed is not None)  # what is not dense beside observed is told so
     if x.ndim not in (1, 2) or x.shape[-1] != num_features:
         raise ValueError(
             f"x must have shape ({num_features},) or (n, {num_features}), the features that were fitted to; found "
             f"{x.shape}. Give those columns, and jax.vmap over further axes."
         )
-    return x if observed is None else _partial_rows(x, observed)
+    return x if observed is None else _partial_rows(x, observed, counts=counts)
 
 
-def _partial_rows(x: Any, mask: Any) -> PartialRows:
+def _partial_rows(x: Any, mask: Any, *, counts: bool) -> PartialRows:
     if isinstance(x, (CompressedRows, SparseRows)):
         raise TypeError(
             "observed is for dense x; found it with sparse rows, whose zeros are observed. Give x.toarray(), or leave "
@@ -88,7 +91,9 @@ def _partial_rows(x: Any, mask: Any) -> PartialRows:
         raise TypeError(f"observed must be boolean, True for what counts; found {observed.dtype}. Try ~np.isnan(x).")
     if observed.shape != x.shape:
         raise ValueError(f"observed must have the shape of x, {x.shape}; found {observed.shape}.")
-    return PartialRows(x, *(Mask.of(observed) if most_missing is None else (observed, most_missing)))
+    if counts and most_missing is None:
+        most_missing = Mask.counted(observed).most_missing
+    return PartialRows(x, observed, most_missing)
 
 
 def check_labels(

@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -33,17 +34,22 @@ class Mask(NamedTuple):
         most_missing: a number of features of which no row misses more; None where they may be many, or are not known.
     """
 
-    observed: Bool[Array, "n d"]
+    observed: Any
     most_missing: int | None
 
     @classmethod
-    def of(cls, observed: Any) -> Mask:
+    def counted(cls, observed: Any) -> Mask:
         """The mask of concrete entries, with a power of two for the most: programs are for one number of them."""
         d = observed.shape[-1]
         if 2 * _FEWEST_MISSING > d or not observed.size or is_traced(observed) or host_arrays.is_distributed(observed):
             return cls(observed, None)
-        most = d - int(np.count_nonzero(np.asarray(observed), axis=-1).min())
-        most = max(_FEWEST_MISSING, 1 << max(most - 1, 0).bit_length())
+        if isinstance(observed, np.ndarray):
+            # Sums of bytes take half the time of `count_nonzero` along an axis.
+            seen = np.add.reduce(observed.view(np.uint8), axis=-1, dtype=np.uint8 if d < 256 else np.uint32)
+        else:
+            with jax.ensure_compile_time_eval():  # it lies on a device, and may be known inside of jit
+                seen = jnp.sum(observed, axis=-1, dtype=jnp.int32).min()
+        most = max(_FEWEST_MISSING, 1 << max(d - int(seen.min()) - 1, 0).bit_length())
         return cls(observed, most if 2 * most <= d else None)
 
 

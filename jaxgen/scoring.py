@@ -45,7 +45,8 @@ def score(
         likelihood: whether the function needs the log likelihood itself, where scores would not do.
     """
     check_classifier(c)
-    x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed)
+    counts = optional(c, "score_width") > 0
+    x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed, counts=counts)
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
     if place is None or tuning is None:

@@ -233,7 +233,7 @@ def by_numpy(c, k, x, observed):
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA()], ids=["LDA", "QDA"])
 def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
     c, x, y, observed = few_missing(estimator)
-    assert Mask.of(observed).most_missing == 4
+    assert Mask.counted(observed).most_missing == Mask.counted(jnp.asarray(observed)).most_missing == 4
     likelihoods, filled, spread = (
         np.stack(each)
         for each in zip(
