@@ -786,7 +786,13 @@ def test_em_goes_on_where_a_ridge_has_made_the_evidence_fall_and_turn(dtype, err
     np.testing.assert_allclose(found, expected, atol=error)
 
 
-@pytest.mark.parametrize("estimator", [jg.QDA(ridge=0.01), jg.MixedNB(((jg.QDA(ridge=0.01), (0, 2, 1, 3)),))])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        jg.QDA(ridge=0.01),
+        pytest.param(jg.MixedNB(((jg.QDA(ridge=0.01), (0, 2, 1, 3)),)), marks=pytest.mark.thorough),
+    ],
+)
 def test_a_large_mean_costs_no_digits_where_features_are_missing(estimator):
     rng, y = np.random.default_rng(0), np.arange(60) % 3
     x = (rng.normal(size=(60, 4)) + 0.8 * y[:, None] + 1e5).astype(np.float32)
