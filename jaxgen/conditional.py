@@ -74,7 +74,7 @@ class Missing(NamedTuple):
         return jnp.where(self.places[:, None], chosen, 0.0)
 
     def to_features(self, values: Float[Array, "n c m"]) -> Float[Array, "n c d"]:
-        """The other way round."""
+        """Values in the places of missing features as those of all features; zero elsewhere."""
         values = jnp.where(self.places[:, None], values, 0.0)
         if self.features is None:
             return values
@@ -91,7 +91,7 @@ class Missing(NamedTuple):
         return _scattered(matrices, columns, self.features, (matrices.shape[1], self.num_features))
 
     def class_sum(self, labels: HardLabels, matrices: Float[Array, "n m m"]) -> Float[Array, "classes d d"]:
-        """The same of the rows of each class, by their weight."""
+        """Their sums over the rows of each class, times their weights."""
         matrices = jnp.where(self.pairs, matrices, 0.0)
         if self.features is None:
             return labels.class_sum(matrices)
@@ -132,9 +132,13 @@ def residuals(
     inverse = inverse_factor(factor).reshape(padded.shape)
     # The gradient of the distance in what is missing, at its mean μ_m; shared factors take all classes at once.
     residual = jnp.where(observed, x.values[:, None] - (mean[None] if own is None else mean[own][:, None]), 0.0)
-    if of_each is not None:
+    if of_each is not None and len(mean) > mean.shape[1]:
         mine = whitening[of_each]
         slope = einsum("nji,ncj->nci", mine, einsum("nij,ncj->nci", mine, residual))
+    elif of_each is not None:  # by all classes takes less room than a copy of its own for each row
+        white = einsum("cij,nj->nci", whitening, residual[:, 0])
+        row = jnp.arange(len(residual), dtype=jnp.int32)
+        slope = einsum("cji,ncj->nci", whitening, white)[row, of_each][:, None]
     else:
         each = jnp.broadcast_to(whitening, (residual.shape[1], *whitening.shape[1:]))
         slope = einsum("cji,ncj->nci", each, einsum("cij,ncj->nci", each, residual))
@@ -168,7 +172,7 @@ def expected(
         whitening = jnp.broadcast_to(whitening, (len(mean), *whitening.shape[1:]))
     (n, d), k, observed = x.shape, labels.num_classes, jnp.asarray(x.observed)[:, None]
     if isinstance(labels, HardLabels):
-        own = jnp.minimum(jnp.asarray(labels.index), k - 1)
+        own = jnp.minimum(jnp.asarray(labels.index), k - 1)  # of an absent row any class, with a weight of 0
         residual, inverse, missing = residuals(x, mean, whitening, own)
         filled = jnp.where(observed, x.values[:, None], mean[own][:, None] + residual)[:, 0]
         return filled, labels, _over_classes(missing.class_sum(labels, covariance(inverse)[:, 0]), shared=shared)

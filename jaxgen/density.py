@@ -66,7 +66,6 @@ class Optional:
     of_products = False  # rows are products already, of which XLA makes the scores in one pass whatever follows
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
-    marginal_width = 0  # the same, of a row of which some features were observed
     scores_by_class = None  # of x, as `scores`, with the axis of the classes first, (K, n): of some forms, few rows
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal
@@ -97,6 +96,10 @@ class Optional:
         """The density of features to which an origin is added, where it has a place among them."""
         del origin
         return self
+
+    def marginal_width(self, most_missing: int | None) -> int:
+        """The same as `score_width`, of a row that misses so many features at most; None for any number."""
+        return 0
 
     def marginal_scores(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | k) up to a term common to all classes."""
@@ -141,6 +144,13 @@ def optional(owner: Any, name: str) -> Any:
     return partial(found, owner) if callable(found) else found
 
 
+def marginal_width(owner: Any, most_missing: int | None) -> int:
+    """That of a density, or of the one that is in a classifier, however deep."""
+    while hasattr(owner, "density"):
+        owner = owner.density
+    return optional(owner, "marginal_width")(most_missing)
+
+
 def is_density(what: Any) -> bool:
     """Whether it is a density of features, or stands for one, and no classifier, which has one."""
     return hasattr(type(what), "num_features") and not hasattr(type(what), "class_shape")
@@ -180,11 +190,6 @@ class Marginal(NamedTuple):
     def num_features(self) -> int:
         """d."""
         return self.density.num_features
-
-    @property
-    def score_width(self) -> int:
-        """Elements that a row takes, where it takes more than its features and classes."""
-        return optional(self.density, "marginal_width")
 
     def log_likelihood(self, x: PartialRows) -> Float[Array, "n classes"]:
         """log p(x_observed | y = k), in nats."""

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @pytree
 @dataclass(frozen=True)
 class Most:
-    """How many features a row misses at most, as of `Mask`: in its place in a tuple it is part of the tuple's type."""
+    """How many features a row misses at most, as in `Mask`, as part of a type: a program is for one number of them.
+
+    In a named tuple a number by itself would be traced.
+    """
 
     missing: int | None = dataclasses.field(default=None, metadata=STATIC)
 

@@ -17,6 +17,7 @@ from jaxgen.density import table_shape
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.distances import LinearGaussian, are_near, log_normal, squared_distances
 from jaxgen.matrices import diagonals, inverse_factor
+from jaxgen.missing import places
 from jaxgen.numerics import einsum, matmul, shortcut
 from jaxgen.quadratic import CentredGaussian
 
@@ -91,10 +92,10 @@ class Gaussian(NamedTuple):
         log_scale = -jnp.sum(jnp.log(diagonals(inverse)), axis=-1)
         return jnp.sum(white**2, axis=-1), whitened.log_scale[None] + log_scale
 
-    @property
-    def marginal_width(self) -> int:
-        """Elements that a row takes: a factor for each class that it may be of."""
-        return self.mean.size * self.num_features
+    def marginal_width(self, most_missing: int | None) -> int:
+        """Elements that a row takes: a factor of what is missing for each class that it may be of, or its features."""
+        classes, d = self.mean.shape
+        return classes * max(d, places(most_missing, d) ** 2)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """Linear where the covariance is shared: one matrix product."""

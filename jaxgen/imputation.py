@@ -12,7 +12,7 @@ import numpy as np
 from jaxgen import arguments, blocks, inputs, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.classify import log_joint
-from jaxgen.density import optional
+from jaxgen.density import marginal_width, optional
 from jaxgen.missing import PartialRows
 from jaxgen.tracing import is_traced
 
@@ -60,7 +60,7 @@ def impute(
     if key is not None:
         arguments.check_key(key)
     joint = log_joint(c, x, observed=observed)
-    counts = optional(c.density, "marginal_width") > 0
+    counts = marginal_width(c, None) > 0
     rows = inputs.check_points(x, c.num_features, observed=observed, counts=counts)
     d = c.num_features
     missing = np.ones(d, bool) if is_traced(mask := rows.observed) else ~np.asarray(mask).reshape(-1, d).all(axis=0)
@@ -93,7 +93,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:
-        width = max(joint.shape[1] * rows.shape[1], rows.width(optional(density, "marginal_width")))
+        width = max(joint.shape[1] * rows.shape[1], marginal_width(density, rows.most_missing))
         return blocks.map_rows(fill, data, block=blocks.num_rows(tuning.score_elements, width, fewest=16))[0]
 
     return platform.run(in_blocks, rows, joint, keys, tuning=tuning).reshape(x.shape)

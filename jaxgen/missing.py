@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _FEWEST_MISSING = 4
 
 
+def places(most_missing: int | None, num_features: int) -> int:
+    """The rows and columns of a factor of what is missing: of so many features at most, where all are twice as many."""
+    return num_features if most_missing is None or 2 * most_missing > num_features else most_missing
+
+
 class Mask(NamedTuple):
     """Which entries of rows were observed.
 
@@ -41,7 +46,8 @@ class Mask(NamedTuple):
     def counted(cls, observed: Any) -> Mask:
         """The mask of concrete entries, with a power of two for the most: programs are for one number of them."""
         d = observed.shape[-1]
-        if 2 * _FEWEST_MISSING > d or not observed.size or is_traced(observed) or host_arrays.is_distributed(observed):
+        known = not is_traced(observed) and not host_arrays.is_distributed(observed)
+        if not known or not observed.size or places(_FEWEST_MISSING, d) == d:
             return cls(observed, None)
         if isinstance(observed, np.ndarray):
             # Sums of bytes take half the time of `count_nonzero` along an axis.
@@ -50,7 +56,7 @@ class Mask(NamedTuple):
             with jax.ensure_compile_time_eval():  # it lies on a device, and may be known inside of jit
                 seen = jnp.sum(observed, axis=-1, dtype=jnp.int32).min()
         most = max(_FEWEST_MISSING, 1 << max(d - int(seen.min()) - 1, 0).bit_length())
-        return cls(observed, most if 2 * most <= d else None)
+        return cls(observed, most if places(most, d) < d else None)
 
 
 @pytree
@@ -103,12 +109,9 @@ class PartialRows:
 
     def take(self, columns: Any) -> PartialRows:
         """Some of the features."""
-        return PartialRows(self.values[:, columns], self.observed[:, columns])
-
-    def width(self, whole: int) -> int:
-        """The numbers that a row takes: so many, where it takes one for each pair of features and all are missing."""
-        d = self.shape[-1]
-        return whole if self.most_missing is None else max(d, whole * self.most_missing**2 // d**2)
+        values = self.values[:, columns]
+        few = values.ndim == 2 and places(self.most_missing, values.shape[1]) < values.shape[1]
+        return PartialRows(values, self.observed[:, columns], self.most_missing if few else None)
 
     def _with(self, values: Array) -> PartialRows:
         return dataclasses.replace(self, values=values)

@@ -148,10 +148,9 @@ class Mixed:
         """The same up to a term that is common to all classes."""
         return reduce(jnp.add, (optional(density, "marginal_scores")(part) for density, part in self.split(x)))
 
-    @property
-    def marginal_width(self) -> int:
+    def marginal_width(self, most_missing: int | None) -> int:
         """What the widest group needs."""
-        return max(optional(density, "marginal_width") for density in self.densities)
+        return max(optional(density, "marginal_width")(most_missing) for density in self.densities)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""

@@ -64,7 +64,7 @@ def check_forms(owner: Any, name: str) -> None:
     for attribute in optional(owner, "log_probabilities"):
         array = np.asarray(getattr(owner, attribute))
         # The largest takes no memory, where a truth for each of a million words does; NaN hides it.
-        if not array.max(initial=-np.inf) <= _ROUNDED and (above := array > _ROUNDED).any():
+        if array.size and not array.max() <= _ROUNDED and (above := array > _ROUNDED).any():
             _raise_for_numbers(f"{name}.{attribute}", array, ~above, "log probabilities", "Give jnp.log of them.")
     for attribute in optional(owner, "positive"):
         array = np.asarray(getattr(owner, attribute))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxgen import blocks, domains, platform
 from jaxgen.classifier import with_prior
-from jaxgen.density import optional
+from jaxgen.density import marginal_width
 from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
@@ -74,7 +74,7 @@ def statistics_program(
             return summarise(jnp.asarray(0, jnp.int32), entries, labels)
         width = max(x.shape[1], labels.row_width)
         if isinstance(x, PartialRows):
-            width = max(width, x.width(optional(given, "marginal_width")))
+            width = max(width, marginal_width(given, x.most_missing))
         if given is not None:
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
         elif structure.sorts_by_class and tuning.stacks == "in turn":

@@ -12,7 +12,7 @@ from jax import lax
 
 from jaxgen import blocks, chunks, culprits, host_arrays, inputs, platform, two_steps
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import optional
+from jaxgen.density import marginal_width, optional
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import shortcut, varying_alike
 from jaxgen.preparing import check_classifier, check_numbers, forms_of, in_one_dtype, ready
@@ -45,7 +45,7 @@ def score(
         likelihood: whether the function needs the log likelihood itself, where scores would not do.
     """
     check_classifier(c)
-    counts = optional(c, "score_width") > 0
+    counts = marginal_width(c, None) > 0
     x = inputs.check_points(x, c.num_features, sparse=c.takes_sparse, observed=observed, counts=counts)
     place = platform.platform_of(c, x)
     tuning = platform.tuning_on(place)
@@ -220,9 +220,8 @@ def _score_dense(
     one_pass = few_scores and blocks.at_most(x.size, tuning.product_elements)
     one_pass = one_pass and _in_one_pass(quick[0] if quick else c, x)
     elements = tuning.product_elements if one_pass else tuning.score_elements
-    fewest, width = None, optional(c, "score_width")
-    if isinstance(x, PartialRows):
-        fewest, width = 16, x.width(width)
+    partly = isinstance(x, PartialRows)
+    fewest, width = (16, marginal_width(c, x.most_missing)) if partly else (None, optional(c, "score_width"))
     block_size = blocks.num_rows(elements, max(x.shape[-1], c.class_shape[0], width), fewest=fewest)
 
     def block(x: Any) -> tuple[Array, Array]:

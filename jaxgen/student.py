@@ -80,10 +80,9 @@ class StudentT(NamedTuple):
         distance, log_scale = Gaussian(self.mean, self.cholesky).marginal_distances(x)
         return _log_density(distance, log_scale, self.degrees, self.spread, jnp.sum(x.mask, axis=-1, keepdims=True))
 
-    @property
-    def marginal_width(self) -> int:
-        """Elements that a row takes: a factor for each class that it may be of."""
-        return self.mean.size * self.num_features
+    def marginal_width(self, most_missing: int | None) -> int:
+        """Elements that a row takes: those of a Gaussian."""
+        return Gaussian(self.mean, self.cholesky).marginal_width(most_missing)
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood."""

@@ -812,6 +812,12 @@ def test_so_are_those_of_words_and_categories(density):
             jg.predict(_of(2, each), np.ones((3, density.num_features)))
 
 
+def test_whole_numbers_are_logs_or_counts_in_place_of_them():
+    assert jg.predict(_of(2, jg.Multinomial(np.array([[-1, 0], [0, -1]]))), np.eye(2)).tolist() == [1, 0]
+    with pytest.raises(ValueError, match="must hold log probabilities; found 3 at"):
+        jg.predict(_of(2, jg.Multinomial(np.array([[3, 1], [0, 2]]))), np.eye(2))
+
+
 def test_statistics_of_two_kinds_are_told_apart_in_a_word():
     poisson, bernoulli = (estimator.statistics(BITS, Y) for estimator in (jg.PoissonNB(), jg.BernoulliNB()))
     with pytest.raises(TypeError, match=r"found Counts\(.*binary=False\) and Counts\(.*binary=True\)\.$"):

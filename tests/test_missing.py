@@ -16,7 +16,8 @@ from jax.test_util import check_grads
 from registry import CASES, SIZES, K, each, each_case
 
 import jaxgen as jg
-from jaxgen import platform
+from jaxgen import inputs, platform
+from jaxgen.density import marginal_width
 from jaxgen.missing import Mask
 
 stats: Any = scipy.stats  # its stubs know less than it does
@@ -259,6 +260,15 @@ def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
         scatter += np.einsum("nk,nkde->kde", responsibilities, spread)
         close(moments.mean.value, mean)
         close(moments.scatter, scatter.sum(axis=0, keepdims=True) if len(moments.scatter) == 1 else scatter, 1e-9)
+
+
+def test_a_group_of_columns_knows_how_few_of_it_are_missing():
+    _, x, y, observed = few_missing(jg.QDA())
+    few, whole = inputs.check_rows(x, observed=observed, counts=True), inputs.check_rows(x, observed=observed)
+    assert [few.take(np.arange(d)).most_missing for d in (7, 8, 12)] == [None, 4, 4]
+    c = jg.fit(jg.MixedNB(((jg.QDA(), tuple(range(9))), (jg.GaussianNB(), (9, 10, 11)))), np.nan_to_num(x), y)
+    assert [marginal_width(c, most) for most in (None, 4, 8)] == [K * 81, K * 16, K * 81]
+    close(c.density.log_marginal(few.astype(float)), c.density.log_marginal(whole.astype(float)))
 
 
 def test_the_likelihood_of_few_missing_features_has_its_derivatives():
