@@ -51,11 +51,11 @@ class Mask(NamedTuple):
             return cls(observed, None)
         if isinstance(observed, np.ndarray):
             # Sums of bytes take half the time of `count_nonzero` along an axis.
-            seen = np.add.reduce(observed.view(np.uint8), axis=-1, dtype=np.uint8 if d < 256 else np.uint32)
+            least = int(np.add.reduce(observed.view(np.uint8), axis=-1, dtype=np.uint8 if d < 256 else np.uint32).min())
         else:
             with jax.ensure_compile_time_eval():  # it lies on a device, and may be known inside of jit
-                seen = jnp.sum(observed, axis=-1, dtype=jnp.int32).min()
-        most = max(_FEWEST_MISSING, 1 << max(d - int(seen.min()) - 1, 0).bit_length())
+                least = int(jnp.sum(observed, axis=-1, dtype=jnp.int32).min())
+        most = max(_FEWEST_MISSING, 1 << max(d - least - 1, 0).bit_length())
         return cls(observed, most if places(most, d) < d else None)
 
 

@@ -246,6 +246,8 @@ def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
         )
     )
     close(jg.log_likelihood(c, x, observed=observed), likelihoods)
+    for known in (observed, jnp.asarray(observed)):
+        close(jax.jit(lambda x, known=known: jg.log_likelihood(c, x, observed=known))(x), likelihoods)
     posterior = scipy.special.softmax(likelihoods + np.asarray(c.log_prior), axis=1)
     close(jg.impute(c, x, observed), np.einsum("nk,nkd->nd", posterior, filled), 1e-9)
     draw = jax.jit(lambda x, observed: jg.impute(c, x, observed, key=jax.random.key(0)))
