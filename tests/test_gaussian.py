@@ -225,6 +225,62 @@ def test_wide_scatters_and_their_derivatives(n, d, labels, shared):
 
 
 @each_form
+@pytest.mark.parametrize("apart", [1.0, 100.0])  # about one point, and about the mean of each class
+def test_moments_of_rows_that_classes_share_and_their_derivatives(covariance, shared, apart):
+    """d/dr_ik of Σ_kj A_kj S_kj is Σ_j A_kj (x_ij − μ_kj)², and d/dx_ij is 2 Σ_k r_ik A_kj (x_ij − μ_kj)."""
+    rng, (n, d) = np.random.default_rng(0), (300, 24)
+    x = rng.normal(size=(n, d)) + apart * rng.normal(size=(K, d))[np.arange(n) % K]
+    r = np.eye(K)[np.arange(n) % K] * 0.9999 + 0.0001 / K
+    towards = rng.normal(size=(K, d)) if not shared else rng.normal(size=(1, d))
+    estimator = jg.GDA(covariance, shared=shared)
+
+    def product(x, r):
+        scatter = estimator.statistics(x, r).scatter
+        diagonal = jnp.diagonal(scatter, axis1=1, axis2=2) if covariance == "full" else scatter
+        return jnp.sum(towards * diagonal), scatter
+
+    (by_x, by_r), scatter = jax.jit(jax.grad(product, argnums=(0, 1), has_aux=True))(x, r)
+    centred = x[:, None] - (r.T @ x) / r.sum(axis=0)[:, None]
+    each = np.einsum("nk,nki,nkj->kij" if covariance == "full" else "nk,nkj,nkj->kj", r, centred, centred)
+    np.testing.assert_allclose(scatter, each.sum(axis=0)[None] if shared else each, rtol=1e-10, atol=1e-9)
+    towards = np.broadcast_to(towards, (K, d))
+    np.testing.assert_allclose(by_x, 2 * np.einsum("nk,kj,nkj->nj", r, towards, centred), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(by_r, np.einsum("kj,nkj->nk", towards, centred**2), rtol=1e-8, atol=1e-7)
+
+
+def test_moments_of_rows_that_classes_share_keep_their_digits(run_script):
+    """In float32 at a mean of a hundred thousand deviations, near to each other and far apart; as XLA optimises them.
+
+    Of a mean, its second limb is a share of what float32 rounds the first to, which is half a hundredth of a deviation.
+    """
+    lines = run_script(
+        """
+import itertools, numpy as np, jaxgen as jg
+
+rng, (n, d) = np.random.default_rng(0), (3000, 24)
+label, noise, places = np.arange(n) % 3, rng.normal(size=(n, d)), rng.normal(size=(3, d))
+r = (np.eye(3)[label] * 0.99 + 0.01 / 3).astype(np.float32)
+weight = r.sum(axis=0, dtype=float)
+for covariance, shared, apart in itertools.product(("full", "diagonal"), (True, False), (1.0, 300.0)):
+    x = (1e5 + apart * places[label] + noise).astype(np.float32)
+    mean = (r.T.astype(float) @ x) / weight[:, None]
+    centred = x - mean[:, None]
+    scatter = np.einsum("nk,knj,knj->kj", r, centred, centred)
+    exact = scatter.sum(axis=0, keepdims=True) if shared else scatter
+    statistics = jg.GDA(covariance, shared=shared).statistics(x, r)
+    found = np.asarray(statistics.scatter, float)
+    found = np.diagonal(found, axis1=1, axis2=2) if covariance == "full" else found
+    print(abs(found / exact - 1).max(), (abs(statistics.mean.exact() - mean) / np.sqrt(scatter.mean() / n)).max())
+"""
+    )
+    assert len(lines) == 8
+    for line in lines:
+        of_scatter, of_mean = map(float, line.split())
+        assert of_scatter < 1e-5
+        assert of_mean < 1e-5
+
+
+@each_form
 def test_fit_is_exact_across_many_blocks(covariance, shared):
     """Classes arrive one after the other, so that most blocks lack most classes."""
     x, y = data(n=3000)
