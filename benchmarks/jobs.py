@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.naive_bayes import GaussianNB
 
 import jaxgen as jg
-from benchmarks.peers import SKLEARN, parameters, peers
+from benchmarks.peers import SKLEARN, furthest, peers
 from benchmarks.synthetic import bayes_error, gaussian_rows, on_device, unaligned
 from benchmarks.workloads import Data, Job, Sizes
 
@@ -68,9 +68,8 @@ def fit(
     others = peers(peer, made.num_classes, normal)
 
     def difference(ours: Any, theirs: Any) -> float:
-        if (other := parameters(theirs)) is not None:
-            pairs = zip(parameters(ours) or [], other, strict=True)
-            return float(max(np.max(np.abs(a - b) / (1 + np.abs(b))) for a, b in pairs))
+        if (found := furthest(ours, theirs)) is not None:
+            return found
         some = made.x[:COMPARED]
         return _apart(jg.log_posterior(ours, some), theirs.predict_log_proba(some))
 

@@ -61,8 +61,8 @@ def peers(factory: Callable[[], Any], num_classes: int, normal: str | None = Non
     return found
 
 
-def parameters(model: Any) -> list[np.ndarray] | None:
-    """What a fit of ours or of scikit-learn's estimated, in one form for both; None for a library unknown here."""
+def parameters(model: Any) -> list[np.ndarray]:
+    """What a fit of ours or of scikit-learn's estimated, in one form for both; nothing of a library unknown here."""
     if isinstance(model, jg.Classifier):
         density: Any = model.density
         if isinstance(density, jg.Multinomial):
@@ -81,8 +81,19 @@ def parameters(model: Any) -> list[np.ndarray] | None:
     elif hasattr(model, "rotations_"):  # QDA keeps Σ_k by its eigenvectors and eigenvalues
         covariances = zip(model.rotations_, model.scalings_, strict=True)
         found = [model.means_, np.stack([(rotation * scale) @ rotation.T for rotation, scale in covariances])]
+    elif hasattr(model, "covariances_"):
+        tied = model.covariance_type == "tied"
+        found = [model.means_, model.covariances_[None] if tied else model.covariances_]
     elif hasattr(model, "covariance_"):
         found = [model.means_, model.covariance_[None]]
     else:
-        return None
+        return []
     return [np.asarray(array, np.float64) for array in found]
+
+
+def furthest(ours: Any, theirs: Any) -> float | None:
+    """The largest difference of two fits' parameters, relative to 1 + their size; None where they are not known."""
+    if not (other := parameters(theirs)):
+        return None
+    pairs = zip(parameters(ours), other, strict=True)
+    return float(max(np.max(np.abs(a - b) / (1 + np.abs(b))) for a, b in pairs))

@@ -11,7 +11,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from benchmarks import fold_jobs, logistic_jobs, process_jobs
+from benchmarks import fold_jobs, logistic_jobs, mixture_jobs, process_jobs
 from benchmarks.jobs import fit, many_fits, score
 from benchmarks.workloads import Data, Job, Sizes, gaussian, images, text
 
@@ -117,5 +117,5 @@ CASES = [
     Case("QDA fit", 15, 1e-2, partial(fit, **QDA, flops=_scatter, form="device")),
     Case("QDA posterior", 4, 2e-2, partial(score, **QDA, flops=_whitening, form="device")),
     Case("1,000 Gaussian NB fits in one program", 60, 1e-3, many_fits),
-    *(Case(*case) for case in [*logistic_jobs.CASES, *process_jobs.CASES, *fold_jobs.CASES]),
+    *(Case(*case) for case in [*logistic_jobs.CASES, *mixture_jobs.CASES, *process_jobs.CASES, *fold_jobs.CASES]),
 ]

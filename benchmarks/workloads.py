@@ -40,7 +40,7 @@ class Sizes:
         return "A quick run: small data, not what names say. " * (self == Sizes.quick()) + (
             f"Text: {self.documents:,} documents × {self.words:,} words, or × {self.many_words:,} where V is named, "
             f"K = 20 unless named; dense: {self.rows:,} × {self.features}, K = 10, and half of each for "
-            f"logistic regression and cross-validation; uint8: {self.images:,} × 784; "
+            f"logistic regression, mixtures and cross-validation; uint8: {self.images:,} × 784; "
             f"many fits: {self.many_fits:,} of 200 × 30, K = 2; float32 otherwise."
         )
 

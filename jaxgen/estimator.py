@@ -143,7 +143,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
 
     @property
     def sorts_by_class(self) -> bool:
-        """Whether `summarise` sorts a block by class first, and so wants many rows at once."""
+        """Whether `summarise` sorts rows of one class each by it first, and so wants many at once."""
         return False
 
     def check_density(self) -> None:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxgen import blocks, domains, platform
 from jaxgen.classifier import with_prior
 from jaxgen.density import marginal_width
-from jaxgen.labels import rows_are_valid
+from jaxgen.labels import HardLabels, rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -77,7 +77,7 @@ def statistics_program(
             width = max(width, marginal_width(given, x.most_missing))
         if given is not None:
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
-        elif structure.sorts_by_class and tuning.stacks == "in turn":
+        elif structure.sorts_by_class and isinstance(labels, HardLabels) and tuning.stacks == "in turn":
             rows = _MOST_ROWS
         else:  # a merge costs as much as a number for each feature of each class
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)

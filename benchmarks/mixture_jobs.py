@@ -1,0 +1,108 @@
+"""Cases of `throughput` for mixtures of Gaussians: steps of EM from the same start."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+
+import jaxgen as jg
+from benchmarks.peers import SKLEARN, furthest, parameters
+from benchmarks.synthetic import gaussian_rows, on_device
+from benchmarks.workloads import Job, Sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLASSES, STEPS = 10, 10
+RIGHT = 0.05
+Kind = Literal["diag", "full", "tied"]
+
+
+def steps(sizes: Sizes, *, estimator: Any, kind: Kind, operations: Callable[[int], int]) -> Job:
+    """Ten steps; the answers agree if means and covariances do, and if no run ended before.
+
+    Of each cell of the data there are so many operations a step, by the number of features.
+    """
+    n, d = sizes.rows // 2, sizes.features // 2
+    x, y, _ = gaussian_rows(n, d, CLASSES)
+    # Few of the labels are right: from there ten steps do not arrive.
+    rng = np.random.default_rng(0)
+    rough = np.where(rng.random(n) < RIGHT, y, rng.integers(CLASSES, size=n))
+    start = jg.fit(estimator, x, rough, num_classes=CLASSES)
+    mean, covariance = parameters(start)
+    precision = (1 / covariance if kind == "diag" else np.linalg.inv(covariance)).astype(np.float32)
+    device_x = on_device(x)
+
+    def ours() -> tuple[Any, Any]:  # the start's E-step is the first one
+        return jg.train_em(estimator, device_x, num_classes=CLASSES, start=start, tolerance=0.0, max_steps=STEPS - 1)
+
+    def theirs() -> GaussianMixture:
+        mixture = GaussianMixture(
+            CLASSES,
+            covariance_type=kind,
+            tol=0.0,
+            reg_covar=0.0,
+            max_iter=STEPS,
+            weights_init=np.exp(start.log_prior),
+            means_init=mean.astype(np.float32),
+            precisions_init=precision[0] if kind == "tied" else precision,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return mixture.fit(x)
+
+    def difference(ours: tuple[Any, Any], theirs: Any) -> float:
+        c, report = ours
+        stopped_early = int(report.steps) + 1 != STEPS or theirs.n_iter_ != STEPS
+        found = furthest(c, theirs)
+        return np.inf if stopped_early or found is None else found
+
+    return Job(
+        sizes={"rows": n, "features": d, "classes": CLASSES, "steps": STEPS},
+        ours=ours,
+        others={SKLEARN: theirs},
+        difference=difference,
+        read=x.nbytes,
+        flops=STEPS * x.size * operations(d),
+    )
+
+
+# Of each cell a step takes two products for scores and two for sums, or whitens it and makes a product for a scatter,
+# for each class or once.
+def _diagonal(d: int) -> int:
+    return 8 * CLASSES
+
+
+def _full(d: int) -> int:
+    return 3 * d * CLASSES
+
+
+def _tied(d: int) -> int:
+    return 3 * d + 4 * CLASSES
+
+
+CASES = [
+    (
+        "10 EM steps, diagonal mixture",
+        None,
+        1e-3,
+        partial(steps, estimator=jg.GaussianNB(ridge=0.0), kind="diag", operations=_diagonal),
+    ),
+    (
+        "10 EM steps, full mixture",
+        None,
+        1e-3,
+        partial(steps, estimator=jg.QDA(ridge=0.0), kind="full", operations=_full),
+    ),
+    (
+        "10 EM steps, tied mixture",
+        None,
+        1e-3,
+        partial(steps, estimator=jg.LDA(ridge=0.0), kind="tied", operations=_tied),
+    ),
+]
