@@ -15,7 +15,7 @@ from jaxgen.matrices import mirrored
 from jaxgen.missing import PartialRows
 from jaxgen.moments import Moments
 from jaxgen.numerics import einsum, matmul, shortcut
-from jaxgen.scatter import lower_scatter, mean_of, scatter_of
+from jaxgen.scatter import fixed, keep, lower_scatter, mean_of, scatter_of
 from jaxgen.soft_moments import soft_moments
 from jaxgen.total import Total
 
@@ -40,19 +40,18 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
         full: keep the whole scatter matrix, not its diagonal alone.
         shared: keep one scatter, summed over the classes.
     """
-    if isinstance(x, PartialRows):
-        class_weight, feature_weight = labels.class_weight(), labels.class_sum(x.mask)
-        pilot, rest, scatter = soft_moments(x.values, labels, feature_weight, x.observed, full=full, shared=shared)
-        mean = Total.of_sum(pilot, rest)
-        return Moments(Total.of(class_weight), mean, scatter, Total.of(feature_weight))
+    values, observed = (x.values, x.observed) if isinstance(x, PartialRows) else (x, None)
     if full and not shared and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
-        return _moments_by_class(x, labels)
+        return _moments_by_class(values, labels)
     class_weight = labels.class_weight()
+    feature_weight = labels.class_sum(x.mask) if isinstance(x, PartialRows) else None
+    weight = class_weight[:, None] if feature_weight is None else feature_weight
     if isinstance(labels, HardLabels):
-        pilot, rest, scatter = _hard_moments(x, labels, class_weight, full=full, shared=shared)
+        point, rest, scatter = _hard_moments(values, labels, weight, observed, full=full, shared=shared)
     else:
-        pilot, rest, scatter = soft_moments(x, labels, class_weight, full=full, shared=shared)
-    return Moments(Total.of(class_weight), Total.of_sum(pilot, rest), scatter)
+        point, rest, scatter = soft_moments(values, labels, weight, observed, full=full, shared=shared)
+    by_feature = None if feature_weight is None else Total.of(feature_weight)
+    return Moments(Total.of(class_weight), Total.of_sum(point, rest), scatter, by_feature)
 
 
 def _moments_by_class(x: Array, labels: HardLabels) -> Moments:
@@ -140,23 +139,28 @@ def _moments_of_one_class(x: Array, labels: Labels, weight: Array, num_rows: int
 
 
 def _hard_moments(
-    x: Array, labels: HardLabels, class_weight: Array, *, full: bool, shared: bool
+    x: Array, labels: HardLabels, weight: Array, observed: Array | None, *, full: bool, shared: bool
 ) -> tuple[Array, Array, Array]:
-    """A row of each class, the mean of what is left when it is taken away, and the scatter about both.
+    """A point of each class, the mean of what is left when it is taken away, and the scatter about both.
 
-    A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart.
-    What is taken away may be any point: it has no derivative.
+    A sum of raw values would carry the rounding of a large mean, one after a common row that of classes far apart. So a
+    row of the class is taken away first; or, where it may not show all, what such a sum makes of the mean. It may be
+    any point: it has no derivative.
     """
-    d, x = x.shape[1], labels.widen(x)
-    present = class_weight[:, None] > 0
-    pilot = lax.stop_gradient(jnp.where(present, x.at[labels.first_rows()].get(mode="clip"), 0.0))
-    residual = x - labels.expand(pilot)
-    rest = mean_of(labels.class_sum(residual), class_weight[:, None])
-    residual -= labels.expand(jnp.where(present, rest, 0.0))
-    pilot, rest = pilot[:, :d], rest[:, :d]
+    d, present = x.shape[1], weight > 0
+    if observed is None:
+        x = labels.widen(x)
+        point = lax.stop_gradient(x.at[labels.first_rows()].get(mode="clip"))
+    else:
+        point = fixed(mean_of(labels.class_sum(x), weight))
+    point = jnp.where(present, point, 0.0)
+    residual = keep(x - labels.expand(point), observed)
+    rest = mean_of(labels.class_sum(residual), weight)
+    residual = keep(residual - labels.expand(jnp.where(present, rest, 0.0)), observed)
+    point, rest = point[:, :d], rest[:, :d]
     if not shared and not full:
-        return pilot, rest, labels.class_sum(residual**2)[:, :d]
+        return point, rest, labels.class_sum(residual**2)[:, :d]
     residual = residual[:, :d]
     if not shared:
-        return pilot, rest, _scatter_by_class(residual, labels)
-    return pilot, rest, scatter_of(residual, labels, labels.row_weight, full=full)[None]
+        return point, rest, _scatter_by_class(residual, labels)
+    return point, rest, scatter_of(residual, labels, labels.row_weight, full=full)[None]

@@ -1,10 +1,11 @@
-"""Sums of the outer products of rows, and means."""
+"""Means of rows, rows about a point, and sums of their outer products."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+from jax import lax
 
 from jaxgen.labels import HardLabels
 from jaxgen.matrices import lower_triangle, mirrored
@@ -23,6 +24,21 @@ _FEW_PRODUCTS = 2**23
 def mean_of(total: Array, weight: Array) -> Array:
     """A sum by its weight; the sum itself, which is zero, of what weighs nothing."""
     return total / jnp.where(weight == 0, 1.0, weight)
+
+
+def fixed(point: Array) -> Array:
+    """A point that is subtracted in one place and counted in another: the same in both, without a derivative.
+
+    XLA makes what is computed anew in each, and multiplies and subtracts without rounding in between. With a bit less
+    it is rounded there as well.
+    """
+    kind = jnp.finfo(point.dtype)
+    return lax.stop_gradient(lax.reduce_precision(point, kind.nexp, kind.nmant - 1))
+
+
+def keep(residual: Array, observed: Array | None) -> Array:
+    """What was observed, and zero for the rest."""
+    return residual if observed is None else jnp.where(observed, residual, 0.0)
 
 
 def scatter_of(residual: Array, labels: Labels, weight: Array, *, full: bool) -> Array:

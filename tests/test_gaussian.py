@@ -281,6 +281,18 @@ for covariance, shared, apart in itertools.product(("full", "diagonal"), (True, 
 
 
 @each_form
+def test_moments_of_rows_that_classes_share_do_not_overflow_by_the_distance_of_classes(covariance, shared):
+    """Squares about one point for all would: 4e18² is 1.6e37, and sixty of them are no float32."""
+    rng, y = np.random.default_rng(0), np.arange(60) % 2
+    x = (1e15 * rng.normal(size=(60, 3)) + 4e18 * (2 * y - 1)[:, None]).astype(np.float32)
+    scatter = jg.GDA(covariance, shared=shared).statistics(x, np.eye(2, dtype=np.float32)[y]).scatter
+    centred = np.stack([x[y == k] - x[y == k].mean(axis=0, dtype=float) for k in (0, 1)])
+    exact = np.einsum("kni,knj->kij" if covariance == "full" else "knj,knj->kj", centred, centred)
+    exact = exact.sum(axis=0, keepdims=True) if shared else exact
+    np.testing.assert_allclose(np.asarray(scatter, float), exact, rtol=1e-3, atol=1e-3 * np.abs(exact).max())
+
+
+@each_form
 def test_fit_is_exact_across_many_blocks(covariance, shared):
     """Classes arrive one after the other, so that most blocks lack most classes."""
     x, y = data(n=3000)
