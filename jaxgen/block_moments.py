@@ -41,7 +41,8 @@ def block_moments(x: Float[Array, "n d"] | PartialRows, labels: Labels, *, full:
         shared: keep one scatter, summed over the classes.
     """
     values, observed = (x.values, x.observed) if isinstance(x, PartialRows) else (x, None)
-    if full and not shared and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
+    by_class = full and not shared and observed is None
+    if by_class and isinstance(labels, HardLabels) and labels.tuning.stacks == "in turn":
         return _moments_by_class(values, labels)
     class_weight = labels.class_weight()
     feature_weight = labels.class_sum(x.mask) if isinstance(x, PartialRows) else None
