@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLASSES, STEPS = 10, 10
+# Of the labels that the start is fitted to, beside those that guessing hits: from there ten steps do not arrive.
 RIGHT = 0.05
 Kind = Literal["diag", "full", "tied"]
 
@@ -30,7 +31,6 @@ def steps(sizes: Sizes, *, estimator: Any, kind: Kind, operations: Callable[[int
     """
     n, d = sizes.rows // 2, sizes.features // 2
     x, y, _ = gaussian_rows(n, d, CLASSES)
-    # Few of the labels are right: from there ten steps do not arrive.
     rng = np.random.default_rng(0)
     rough = np.where(rng.random(n) < RIGHT, y, rng.integers(CLASSES, size=n))
     start = jg.fit(estimator, x, rough, num_classes=CLASSES)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Squares about a point that are so many times those about the mean: their difference is rounded by four bits more.
 _MOST_SQUARES = 16.0
-# Classes, for each feature, up to which a product with all pairs of classes takes no longer than a pass for each.
+# Classes, for each feature, up to which a product for all pairs of classes pays. 4,096 × 50 in 400 classes take 31 ms
+# for a matrix and 15 for a diagonal, by passes 139 and 43; of two features either takes less than a millisecond.
 _CLASSES = 8
 
 
