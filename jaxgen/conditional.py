@@ -78,7 +78,7 @@ class Missing(NamedTuple):
         values = jnp.where(self.places[:, None], values, 0.0)
         if self.features is None:
             return values
-        row = jnp.arange(len(values), dtype=jnp.int32)[:, None]
+        row = jnp.arange(values.shape[0], dtype=jnp.int32)[:, None]
         whole = jnp.zeros_like(values, shape=(*values.shape[:1], self.num_features, values.shape[1]))
         return jnp.swapaxes(whole.at[row, self.features].add(jnp.swapaxes(values, 1, 2)), 1, 2)
 
@@ -137,7 +137,7 @@ def residuals(
         slope = einsum("nji,ncj->nci", mine, einsum("nij,ncj->nci", mine, residual))
     elif of_each is not None:  # by all classes takes less room than a copy of its own for each row
         white = einsum("cij,nj->nci", whitening, residual[:, 0])
-        row = jnp.arange(len(residual), dtype=jnp.int32)
+        row = jnp.arange(residual.shape[0], dtype=jnp.int32)  # of rows that a trace may count by a symbol
         slope = einsum("cji,ncj->nci", whitening, white)[row, of_each][:, None]
     else:
         each = jnp.broadcast_to(whitening, (residual.shape[1], *whitening.shape[1:]))
