@@ -49,7 +49,7 @@ def fit_partial(
         estimator,
         x,
         y,
-        Run(tolerance=1e-9, max_steps=5000),
+        Run(tolerance=1e-12, max_steps=5000),
         num_classes=num_classes,
         sample_weight=sample_weight,
         observed=observed,
