@@ -376,6 +376,15 @@ def test_a_fit_by_em_goes_on_until_its_gradients_are_exact():
     check_grads(loss, (np.where(observed, x, 0.0),), order=1, modes=("rev",), rtol=1e-5, atol=1e-5)
 
 
+def test_a_fit_by_em_in_float32_ends_though_rounding_makes_its_evidence_fall():
+    rng, y = np.random.default_rng(0), np.arange(500) % 3
+    x = rng.normal(size=(500, 10)) @ rng.normal(size=(10, 10)) / 300 + rng.normal(size=(3, 10))[y] / 100
+    observed = rng.random(x.shape) > 0.25
+    c = jg.fit(jg.LDA(), x.astype(np.float32), y, observed=observed)  # a warning, here an error, if it did not
+    seen = np.stack([x[y == k].mean(axis=0, where=observed[y == k]) for k in range(3)])
+    assert np.abs(np.asarray(c.density.mean) - seen).max() < x.std(axis=0).max()
+
+
 @pytest.mark.thorough
 def test_a_mean_that_nothing_determines_has_no_derivative_and_takes_no_other():
     x, y = np.random.default_rng(7).normal(size=(6, 2)), np.array([0, 1, 0, 1, 0, 2])
