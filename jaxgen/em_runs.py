@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
 # What the last steps of a fit gain, at most, in nats a row. Gradients in float64 differ by 1e-4 of them where that is
 # 1e-9; in float32 steps cannot become as short as less would ask for once rounding has made the evidence fall.
-_GAIN = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-9}
+_LAST_GAIN = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-9}
 
 
 class Run(NamedTuple):
@@ -106,7 +106,7 @@ def train(
         max_steps=arguments.check_integer("max_steps", run.max_steps),
         tuning=platform.tuning_of(data),
     )
-    tolerance = _GAIN[data.labelled.dtype] if complete else arguments.check_number("tolerance", run.tolerance)
+    tolerance = _LAST_GAIN[data.labelled.dtype] if complete else arguments.check_number("tolerance", run.tolerance)
     classifier, report = program(arguments.as_floats(estimator), run.key, data, given, tolerance)
     if not is_traced(report, classifier) and _broke_down(report, classifier):
         # A bad value is named by whoever takes the rows, and what makes all of them together singular by their fit.
