@@ -108,8 +108,8 @@ class _Chunks(NamedTuple):
 
 def _chunks_by_class(labels: HardLabels, d: int) -> _Chunks:
     n, k, tuning = jnp.asarray(labels.index).shape[0], labels.num_classes, labels.tuning
-    # The last chunk of each class is filled in part: of an eighth of a class each, they cost little. A thirtieth more,
-    # and classes of about one size are eight chunks each, not some of them nine.
+    # The last chunk of each class is filled in part. A thirtieth more in each, and classes of about one size take no
+    # chunk more for the few rows by which some are larger.
     share = n // (tuning.chunks_of_class * k)
     fewest = max(_FEWEST_IN_CHUNK, min(tuning.least_chunk * d, n // k))
     most = max(fewest, tuning.class_fold_elements // d)

@@ -91,6 +91,10 @@ class Tuning:
 # Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^18 for each core, 119 of
 # 2^19, 138 of 2^20; 357, 273, 239 and 219 for 20k × 784. Fifteen: 121 at once and 90 in blocks; where the machine's two
 # cores share no cache for a while, 160 and 200.
+# QDA's fits to 10k × 50, 20k × 100 and 100k × 30, ten classes of about one size, take 5.8, 16.5 and 14.5 ms in eighths
+# of a class, 4.3, 10.8 and 11.0 in halves, and 3.8, 10.7 and 14.9 in one chunk for most; where the largest class has a
+# third of all rows 5.5, 16.2 and 12.5 ms, then 5.0, 11.0 and 11.7, and 4.6, 13.4 and 12.0. The gradient of one to
+# 20k × 50 takes 63 ms in eighths, 31 in halves.
 # LAPACK factorises ten matrices of 100 × 100 in turn in 0.28 ms and 1,000 of 30 × 30 in 3.0, in one call in 0.48 and
 # 2.0, which may wait for ever (lapack.py).
 # QDA's scores of classes in pairs: 120 ms in place of 170 to 210. To pair ten classes takes 5 ms, once for each
@@ -105,7 +109,7 @@ CPU = Tuning(
     scatter_width=8,
     fold_elements=2**18,
     class_fold_elements=2**17,
-    chunks_of_class=8,
+    chunks_of_class=2,
     least_chunk=0,
     strip=48,
     loss_elements=2**19,
