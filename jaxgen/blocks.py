@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 # Wide rows: merging a block costs one pass over the statistics, so a block must be worth many rows.
 FEWEST_ROWS = 256
+# Rows of a block that becomes statistics, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts
+# need a few bits more.
+MOST_ROWS = 2**20
 
 
 class Mergeable(Protocol):

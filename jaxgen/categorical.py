@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments
+from jaxgen import arguments, categories
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.density import table_shape
-from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import nonnegative_table, safe_divide, safe_log
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.rising import log_rising
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -31,6 +29,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float, Int
 
     from jaxgen.density import Shapes
+    from jaxgen.domains import Domain
+    from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
 
 
 @pytree
@@ -60,7 +61,7 @@ class Categorical:
     @property
     def domain(self) -> Domain:
         """The categories of each feature."""
-        return _domain(self.num_categories)
+        return categories.domain_of(self.num_categories)
 
     @property
     def num_features(self) -> int:
@@ -69,7 +70,7 @@ class Categorical:
 
     def check_structure(self) -> None:
         """Raise for numbers of categories that are none."""
-        _check_sizes("Categorical", self.num_categories)
+        categories.check_sizes("Categorical", self.num_categories)
 
     @property
     def shapes(self) -> Shapes:
@@ -86,10 +87,7 @@ class Categorical:
 
     def _terms(self, x: Float[Array, "n d"]) -> Float[Array, "n d classes"]:
         """log p(x_j | k)."""
-        # Any category stands for a value outside: the row is spoiled by those who look at the domain.
-        last = np.array(self.num_categories) - 1
-        category = jnp.clip(jnp.where(x == x, x, 0.0), 0, last[None].astype(x.dtype)).astype(jnp.int32)
-        return self.log_probability.T[category + _first(self.num_categories)[None]]
+        return self.log_probability.T[categories.places(x, self.num_categories)]
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood."""
@@ -100,7 +98,7 @@ class Categorical:
         sizes, dtype = np.array(self.num_categories), self.log_probability.dtype
         # A row for each feature, as long as the longest: what it has not is impossible.
         category = np.arange(sizes.max())[None]
-        place = np.minimum(_first(self.num_categories)[:, None] + category, sizes.sum() - 1)
+        place = np.minimum(categories.first_of(self.num_categories)[:, None] + category, sizes.sum() - 1)
         tables = jnp.where((category < sizes[:, None])[None], self.log_probability[:, place], -jnp.inf)
         return jax.random.categorical(key, tables[y], axis=-1).astype(dtype)
 
@@ -147,12 +145,12 @@ class CategoricalNB(CountingEstimator[Categorical]):
     @property
     def domain(self) -> Domain:
         """The categories of each feature."""
-        return _domain(self.num_categories)
+        return categories.domain_of(self.num_categories)
 
     def check(self) -> None:
         """Raise for a hyperparameter that is out of range."""
         super().check()
-        _check_sizes("CategoricalNB", self.num_categories, one=True)
+        categories.check_sizes("CategoricalNB", self.num_categories, one=True)
 
     def check_features(self, num_features: int) -> None:
         """Raise for features that the numbers of categories do not fit."""
@@ -167,16 +165,28 @@ class CategoricalNB(CountingEstimator[Categorical]):
         """The numbers of categories."""
         return "categories", self.num_categories
 
-    def encode(self, x: Any) -> Any:
-        """An indicator for each category of each feature, side by side."""
-        sizes = _sizes(self.num_categories, x.shape[1])
-        feature = np.repeat(np.arange(len(sizes)), sizes)
-        category = np.arange(sum(sizes)) - _first(sizes)[feature]
+    def row_width(self, num_features: int, tuning: Tuning) -> int:
+        """Those of all categories, where indicators are made of them."""
+        sizes = categories.sizes_of(self.num_categories, num_features)
+        return num_features if categories.one_by_one(sizes, tuning) else sum(sizes)
 
-        def indicators(values: Any) -> Any:
-            return (values == category[None].astype(values.dtype)).astype(values.dtype)
+    def rows_wanted(self, num_features: int, labels: Labels, tuning: Tuning) -> int:
+        """As many as have about an entry for each cell of the table, where they are counted one by one."""
+        sizes = categories.sizes_of(self.num_categories, num_features)
+        cells = labels.num_classes * sum(sizes)
+        return cells // len(sizes) if categories.one_by_one(sizes, tuning) else 0
 
-        return x.take(feature).map(indicators) if isinstance(x, PartialRows) else indicators(x[:, feature])
+    def summarise(self, x: Any, labels: Labels) -> Counts:
+        """The weight of each category in the rows of each class."""
+        sizes = categories.sizes_of(self.num_categories, x.shape[1])
+        if not categories.one_by_one(sizes, labels.tuning):
+            return Counts.of(categories.indicators(x, sizes), labels, binary=True, counted=self.counted)
+        entries = categories.entries(x, sizes).reading(labels.tuning.window)
+        counts = Counts.of(entries, labels, binary=True, counted=self.counted)
+        if not isinstance(x, PartialRows):
+            return counts
+        seen = labels.class_sum(x.mask)[:, categories.features_of(sizes)]
+        return dataclasses.replace(counts, feature_weight=Total.of(seen))
 
     def of_features(self, statistics: Counts, num_features: int) -> Categorical:
         """Smoothed frequencies of the categories."""
@@ -196,54 +206,16 @@ class CategoricalNB(CountingEstimator[Categorical]):
     def log_marginal_likelihood(self, statistics: Counts) -> Float[Array, ""]:
         """log Π_kj B(N_kj + alpha) / B(alpha), in nats."""
         count, (alpha, total, sizes, feature) = statistics.count, self._prior(statistics.count)
-        rows = jnp.broadcast_to(statistics.weight.value, count.shape)[:, _first(sizes)]
+        rows = jnp.broadcast_to(statistics.weight.value, count.shape)[:, categories.first_of(sizes)]
         unit = total + rows
         return jnp.sum(log_rising(alpha, count, unit[:, feature])) - jnp.sum(log_rising(total, rows, unit))
 
     def _prior(self, like: Float[Array, "classes m"]) -> tuple[Array, Array, tuple[int, ...], np.ndarray]:
         """alpha of each category, its sum for each feature, the numbers of categories, and the feature of each."""
-        sizes = _sizes(self.num_categories, None, total=like.shape[-1])
-        feature, by_feature = np.repeat(np.arange(len(sizes)), sizes), np.shape(self.alpha)[-1:] == (len(sizes),)
+        sizes = categories.sizes_of(self.num_categories, None, total=like.shape[-1])
+        feature, by_feature = categories.features_of(sizes), np.shape(self.alpha)[-1:] == (len(sizes),)
         alpha = jnp.asarray(self.alpha)[..., feature] if by_feature else self.alpha
         table = nonnegative_table("CategoricalNB.alpha", alpha, like, columns=("category", "categories"))
         alpha = jnp.broadcast_to(table, like.shape)
         total = jax.ops.segment_sum(alpha.T, feature, len(sizes), indices_are_sorted=True).T
         return alpha, total, sizes, feature
-
-
-def _sizes(num_categories: tuple[int, ...] | int, num_features: int | None, total: int = 0) -> tuple[int, ...]:
-    if isinstance(num_categories, tuple):
-        return num_categories
-    return (num_categories,) * (total // num_categories if num_features is None else num_features)
-
-
-def _first(sizes: tuple[int, ...]) -> np.ndarray:
-    """Where the categories of each feature begin."""
-    return np.array([0, *accumulate(sizes)][:-1], np.int32)
-
-
-def _check_sizes(owner: str, given: Any, *, one: bool = False) -> None:
-    """Raise for what are no numbers of categories; one for all features is some, or is not."""
-    sizes = given if isinstance(given, tuple) else (given,) if one else ()
-    if not sizes or any(isinstance(m, bool) or not isinstance(m, int) or m < 1 for m in sizes):
-        raise ValueError(
-            f"{owner}.num_categories must be {'a positive integer, or ' * one}a tuple of one for each feature; found "
-            f"{given!r}. As a tuple of Python integers: tuple(int(m) for m in x.max(axis=0) + 1)."
-        )
-
-
-@cache
-def _domain(num_categories: tuple[int, ...] | int) -> Domain:
-    """Whole numbers below the number of categories; one object for the same numbers, as programs are kept by it."""
-    most = np.array(num_categories)
-
-    def contains(x: Any) -> Any:
-        below = x < most.astype(x.dtype).reshape((1,) * (x.ndim - most.ndim) + most.shape)
-        return (x >= 0) & below & (x % 1 == 0)
-
-    return Domain(
-        contains,
-        f"categories 0 … m − 1, with num_categories={num_categories}",
-        "Number the categories from 0 (scikit-learn's OrdinalEncoder does), or raise num_categories.",
-        adds=False,
-    )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import domains, gaussian_posterior, lapack
+from jaxgen import blocks, domains, gaussian_posterior, lapack
 from jaxgen.block_moments import block_moments
 from jaxgen.conditional import expected
 from jaxgen.conjugate import NormalInverseWishart
 from jaxgen.diagonal import DiagonalGaussian
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.gaussian import Gaussian, whole
+from jaxgen.labels import HardLabels, Labels
 from jaxgen.matrices import cholesky_or_nan, inverse_factor, with_diagonal
 from jaxgen.moments import Moments, diagonal, resolved
 from jaxgen.numerics import nonnegative_or_nan, safe_divide, working_dtype
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
     from jaxgen.domains import Domain
-    from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
+    from jaxgen.platform import Tuning
     from jaxgen.student import DiagonalStudentT, StudentT
 
 Covariance: TypeAlias = Literal["full", "diagonal", "spherical"]
@@ -121,10 +122,10 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
             statistics.scatter.shape[0] == covariances
         )
 
-    @property
-    def sorts_by_class(self) -> bool:
-        """Products of matrices are taken of one class at a time."""
-        return self.covariance == "full" and not self.shared
+    def rows_wanted(self, num_features: int, labels: Labels, tuning: Tuning) -> int:
+        """All, where rows of one class each are sorted by it, to be multiplied class by class."""
+        sorts = self.covariance == "full" and not self.shared and isinstance(labels, HardLabels)
+        return blocks.MOST_ROWS if sorts and tuning.stacks == "in turn" else 0
 
     @property
     def fills_in(self) -> bool:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from jaxgen.classifier import Classifier
     from jaxgen.domains import Domain
     from jaxgen.labels import Labels
+    from jaxgen.platform import Tuning
 
 
 @pytree
@@ -141,10 +142,15 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         """
         raise NotImplementedError
 
-    @property
-    def sorts_by_class(self) -> bool:
-        """Whether `summarise` sorts rows of one class each by it first, and so wants many at once."""
-        return False
+    def row_width(self, num_features: int, tuning: Tuning) -> int:
+        """Numbers that `summarise` makes of a row of so many features."""
+        del tuning
+        return num_features
+
+    def rows_wanted(self, num_features: int, labels: Labels, tuning: Tuning) -> int:
+        """Rows that `summarise` wants at a time, at least, where it does more with many; 0 where it does not."""
+        del num_features, labels, tuning
+        return 0
 
     def check_density(self) -> None:
         """Raise for a family that has scores and no density."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxgen.domains import Domain
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
+    from jaxgen.platform import Tuning
 
 
 @jax.tree_util.register_pytree_node_class
@@ -100,10 +101,15 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Those of the groups."""
         return domain_of(tuple(estimator.domain for estimator, _ in self.parts), self.columns)
 
-    @property
-    def sorts_by_class(self) -> bool:
-        """Whether one of the families does."""
-        return any(estimator.sorts_by_class for estimator, _ in self.parts)
+    def row_width(self, num_features: int, tuning: Tuning) -> int:
+        """The sum of those of the families."""
+        del num_features
+        return sum(estimator.row_width(len(group), tuning) for estimator, group in self.parts)
+
+    def rows_wanted(self, num_features: int, labels: Labels, tuning: Tuning) -> int:
+        """The most that one of the families wants."""
+        del num_features
+        return max(estimator.rows_wanted(len(group), labels, tuning) for estimator, group in self.parts)
 
     def check(self) -> None:
         """Raise for a hyperparameter of a family that is out of range."""

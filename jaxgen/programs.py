@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxgen import blocks, domains, platform
 from jaxgen.classifier import with_prior
 from jaxgen.density import marginal_width
-from jaxgen.labels import HardLabels, rows_are_valid
+from jaxgen.labels import rows_are_valid
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import varying_alike, working_dtype
 from jaxgen.sparse import SparseRows
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from jaxgen.labels import Labels
     from jaxgen.platform import Tuning
     from jaxgen.statistics import S
-
-# Rows of a block, at most: a float32 sum of ones is exact up to 2^24, and the digits of counts need a few bits more.
-_MOST_ROWS = 2**20
 
 
 @partial(jax.jit, static_argnames=("block_size", "tuning"))
@@ -72,18 +69,16 @@ def statistics_program(
             entries = x.reading(tuning.window).inside()
             entries = entries if domain.adds else entries.astype(dtype).summed()  # narrow integers would wrap
             return summarise(jnp.asarray(0, jnp.int32), entries, labels)
-        width = max(x.shape[1], labels.row_width)
+        width = max(structure.row_width(x.shape[1], tuning), labels.row_width)
         if isinstance(x, PartialRows):
             width = max(width, marginal_width(given, x.most_missing))
         if given is not None:
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
-        elif structure.sorts_by_class and isinstance(labels, HardLabels) and tuning.stacks == "in turn":
-            rows = _MOST_ROWS
         else:  # a merge costs as much as a number for each feature of each class
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=fewest)
-            rows = min(rows, tuning.most_rows)
-        return blocks.fold(summarise, x, labels, block=min(block_size or rows, _MOST_ROWS), within=within)
+            rows = max(min(rows, tuning.most_rows), structure.rows_wanted(x.shape[1], labels, tuning))
+        return blocks.fold(summarise, x, labels, block=min(block_size or rows, blocks.MOST_ROWS), within=within)
 
     statistics = platform.run(fold, x, labels, skip, within, given, tuning=tuning)
     bad = ~all_leaves(jnp.isfinite, statistics)

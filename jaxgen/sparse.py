@@ -37,6 +37,7 @@ class SparseRows:
         window: entries that are read at a time.
         checked: whether every index is known to be inside the shape.
         unique: whether it is known that no place of the matrix has two entries, but zeros.
+        whole: whether it is known that the values are whole numbers.
     """
 
     values: Float[Array, "groups size"]
@@ -46,6 +47,7 @@ class SparseRows:
     window: int = dataclasses.field(default=2**14, metadata=STATIC)
     checked: bool = dataclasses.field(default=False, metadata=STATIC)
     unique: bool = dataclasses.field(default=False, metadata=STATIC)
+    whole: bool = dataclasses.field(default=False, metadata=STATIC)
 
     @property
     def dtype(self) -> Any:
@@ -80,7 +82,7 @@ class SparseRows:
 
     def map(self, function: Callable[[Array], Array]) -> SparseRows:
         """The same entries with other values; zero must remain zero."""
-        return dataclasses.replace(self, values=function(self.values))
+        return dataclasses.replace(self, values=function(self.values), whole=False)
 
     def within(self, contains: Callable[[Array], Array]) -> Bool[Array, ""]:
         """Whether a test holds of every value."""

@@ -26,6 +26,41 @@ def test_categorical_equals_scikit_learn():
         np.testing.assert_allclose(jg.log_posterior(ours, VALUES), theirs.predict_log_proba(VALUES), rtol=1e-10)
 
 
+@pytest.mark.every_platform
+@pytest.mark.parametrize("platform", [jg.platform.CPU, jg.platform.ACCELERATOR], ids=["cpu", "accelerator"])
+@pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
+@pytest.mark.parametrize("sizes", [(3, 20, 2), (2, 300, 40)], ids=["few", "many"])
+def test_categories_are_counted_however_many_they_are(sizes, labels, platform):
+    rng = np.random.default_rng(0)
+    n = 900  # more than are always summed by products
+    x, observed = rng.integers(0, sizes, (n, 3)), rng.random((n, 3)) < 0.8
+    y, weight, share = rng.integers(0, 3, n), rng.random(n), rng.dirichlet(np.ones(3), n)
+    r = share if labels == "soft" else np.eye(3)[y] * (weight[:, None] if labels == "weighted" else 1.0)
+    keywords = {"sample_weight": weight} if labels == "weighted" else {}
+    for mask in (np.ones_like(observed), observed):
+        expected = [np.zeros((3, m)) for m in sizes]
+        for i, j in zip(*np.nonzero(mask), strict=True):
+            expected[j][:, x[i, j]] += r[i]
+        values = x if mask.all() else np.where(mask, x, -7)
+        with jg.platform.override(platform):
+            statistics = jg.CategoricalNB(sizes).statistics(
+                values, share if labels == "soft" else y, observed=None if mask.all() else mask, **keywords
+            )
+        np.testing.assert_allclose(statistics.feature_sum.value, np.hstack(expected), rtol=1e-12, atol=1e-12)
+        seen = np.hstack([np.repeat(table.sum(axis=1, keepdims=True), table.shape[1], axis=1) for table in expected])
+        np.testing.assert_allclose(np.broadcast_to(statistics.weight.value, seen.shape), seen, rtol=1e-12)
+
+
+@pytest.mark.every_platform
+@pytest.mark.parametrize("platform", [jg.platform.CPU, jg.platform.ACCELERATOR], ids=["cpu", "accelerator"])
+def test_categories_take_no_memory_of_rows_times_categories(platform):
+    n, estimator = 4_000, jg.CategoricalNB((500, 1_500))
+    x, y = np.zeros((n, 2), np.float32), np.zeros(n, int)
+    with jg.platform.override(platform):
+        program = jax.jit(lambda x, y: estimator.statistics(x, y, num_classes=2)).lower(x, y).compile()
+    assert program.memory_analysis().temp_size_in_bytes < n * 2_000 * 4 / 10
+
+
 def test_complement_equals_scikit_learn_from_dense_and_sparse_rows():
     theirs = sklearn.naive_bayes.ComplementNB(alpha=0.5).fit(WORDS, Y)
     for x in (WORDS, scipy.sparse.csr_array(WORDS)):
