@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.naive_bayes import CategoricalNB
 
 import jaxgen as jg
 
@@ -65,7 +66,7 @@ def parameters(model: Any) -> list[np.ndarray]:
     """What a fit of ours or of scikit-learn's estimated, in one form for both; nothing of a library unknown here."""
     if isinstance(model, jg.Classifier):
         density: Any = model.density
-        if isinstance(density, jg.Multinomial):
+        if isinstance(density, jg.Multinomial | jg.Categorical):
             found = [density.log_probability]
         elif isinstance(density, jg.Bernoulli):
             found = [density.log_present]
@@ -75,7 +76,7 @@ def parameters(model: Any) -> list[np.ndarray]:
             factor = np.asarray(density.cholesky, np.float64)
             found = [density.mean, factor @ factor.swapaxes(-1, -2)]
     elif hasattr(model, "feature_log_prob_"):
-        found = [model.feature_log_prob_]
+        found = [np.hstack(model.feature_log_prob_) if isinstance(model, CategoricalNB) else model.feature_log_prob_]
     elif hasattr(model, "theta_"):
         found = [model.theta_, model.var_]
     elif hasattr(model, "rotations_"):  # QDA keeps Σ_k by its eigenvectors and eigenvalues

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, CategoricalNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
 from benchmarks import fold_jobs, logistic_jobs, mixture_jobs, process_jobs
 from benchmarks.jobs import fit, many_fits, score
-from benchmarks.workloads import Data, Job, Sizes, gaussian, images, text
+from benchmarks.workloads import Data, Job, Sizes, gaussian, images, levels, text
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,9 @@ def _wide(sizes: Sizes) -> Data:
 
 
 # The plainest algorithm's operations, from the cells that are stored, d and K. A count is one addition; a mean and a
-# variance are four operations a cell; a scatter is a product of (d, n) and (n, d); a linear score is a product with
-# (d, K), a diagonal Gaussian's two; QDA's score whitens each row by K triangular factors.
+# variance are four operations a cell; a scatter is a product of (d, n) and (n, d); categories are scored by a term for
+# each class; a linear score is a product with (d, K), a diagonal Gaussian's two; QDA's score whitens each row by K
+# triangular factors.
 def _count(cells: int, d: int, k: int) -> int:
     return cells
 
@@ -68,6 +69,10 @@ def _linear(cells: int, d: int, k: int) -> int:
     return 2 * cells * k
 
 
+def _terms(cells: int, d: int, k: int) -> int:
+    return cells * k
+
+
 def _squares(cells: int, d: int, k: int) -> int:
     return 4 * cells * k
 
@@ -79,6 +84,11 @@ def _whitening(cells: int, d: int, k: int) -> int:
 MULTINOMIAL: dict[str, Any] = {"estimator": jg.MultinomialNB(), "peer": MultinomialNB}
 BERNOULLI: dict[str, Any] = {"estimator": jg.BernoulliNB(binarize=0.0), "peer": BernoulliNB}
 NAIVE: dict[str, Any] = {"estimator": jg.GaussianNB(), "peer": GaussianNB, "data": gaussian, "normal": "diag"}
+CATEGORICAL: dict[str, Any] = {
+    "estimator": jg.CategoricalNB(100),
+    "peer": partial(CategoricalNB, min_categories=100),
+    "data": levels,
+}
 LDA: dict[str, Any] = {"estimator": jg.LDA(), "peer": _lsqr, "data": gaussian}
 QDA: dict[str, Any] = {
     "estimator": jg.QDA(),
@@ -112,6 +122,8 @@ CASES = [
     Case("Gaussian NB fit, device arrays", 8, 1e-3, partial(fit, **NAIVE, flops=_moments, form="device")),
     Case("Gaussian NB fit, unaligned NumPy", 5, 1e-3, partial(fit, **NAIVE, flops=_moments, form="unaligned")),
     Case("Gaussian NB posterior", 20, 1e-3, partial(score, **NAIVE, flops=_squares, form="device")),
+    Case("categorical fit", None, 1e-3, partial(fit, **CATEGORICAL, flops=_count)),
+    Case("categorical posterior", None, 1e-3, partial(score, **CATEGORICAL, flops=_terms)),
     Case("LDA fit", 10, 1e-3, partial(fit, **LDA, flops=_scatter, form="device")),
     Case("LDA posterior", 8, 1e-3, partial(score, **LDA, flops=_linear, form="device")),
     Case("QDA fit", 15, 1e-2, partial(fit, **QDA, flops=_scatter, form="device")),

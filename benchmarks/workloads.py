@@ -40,8 +40,8 @@ class Sizes:
         return "A quick run: small data, not what names say. " * (self == Sizes.quick()) + (
             f"Text: {self.documents:,} documents × {self.words:,} words, or × {self.many_words:,} where V is named, "
             f"K = 20 unless named; dense: {self.rows:,} × {self.features}, K = 10, and half of each for "
-            f"logistic regression, mixtures and cross-validation; uint8: {self.images:,} × 784; "
-            f"many fits: {self.many_fits:,} of 200 × 30, K = 2; float32 otherwise."
+            f"logistic regression, mixtures, cross-validation and categories, 100 to a feature; "
+            f"uint8: {self.images:,} × 784; many fits: {self.many_fits:,} of 200 × 30, K = 2; float32 otherwise."
         )
 
     def filling(self, backend: str) -> Sizes:
@@ -96,6 +96,25 @@ def images(sizes: Sizes) -> Data:
     # The totals differ between the classes, so this is not the density of the rows: no Bayes error is read from it.
     truth = jg.Classifier(jnp.full(10, -np.log(10), jnp.float32), jg.Multinomial(jnp.asarray(log_theta)))
     return Data(*draw(sizes.images), *draw(min(HELD_OUT, sizes.images)), truth)
+
+
+@cache
+def levels(sizes: Sizes) -> Data:
+    """Half as many dense rows, of half as many features with a hundred categories each."""
+    rng, d, categories = np.random.default_rng(0), sizes.features // 2, 100
+    theta = rng.dirichlet(np.full(categories, 5.0), (10, d))
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        y = rng.integers(10, size=n, dtype=np.int32)
+        u, x = rng.random((n, d)), np.empty((n, d), np.int32)
+        for k in range(10):
+            for j in range(d):
+                x[y == k, j] = np.searchsorted(np.cumsum(theta[k, j])[:-1], u[y == k, j])
+        return x, y
+
+    log_theta = jnp.asarray(np.log(theta).reshape(10, -1), jnp.float32)
+    truth = jg.Classifier(jnp.full(10, -np.log(10), jnp.float32), jg.Categorical(log_theta, (categories,) * d))
+    return Data(*draw(sizes.rows // 2), *draw(min(HELD_OUT, sizes.rows)), truth)
 
 
 @dataclass(frozen=True)
