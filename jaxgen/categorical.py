@@ -77,17 +77,16 @@ class Categorical:
         """All categories of all features."""
         return {"log_probability": [(table_shape(self.log_probability)[0], sum(self.num_categories))]}
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
-        """log p(x | k), in nats."""
-        return jnp.sum(self._terms(x), axis=1)
+    @property
+    def score_width(self) -> int:
+        """The terms of a strip of features, which a row takes at a time."""
+        return categories.STRIP * self.log_probability.shape[0]
 
-    def log_marginal(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """log p(x_observed | k), in nats: the other factors are left out."""
-        return jnp.sum(jnp.where(x.observed[:, :, None], self._terms(x.values), 0.0), axis=1)
+    def log_likelihood(self, x: Float[Array, "n d"] | PartialRows) -> Float[Array, "n classes"]:
+        """log p(x | k), in nats, of the features that were observed: the other factors are left out."""
+        return categories.sum_of_terms(self.log_probability.T, x, self.num_categories)
 
-    def _terms(self, x: Float[Array, "n d"]) -> Float[Array, "n d classes"]:
-        """log p(x_j | k)."""
-        return self.log_probability.T[categories.places(x, self.num_categories)]
+    log_marginal = log_likelihood
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The log likelihood."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 # Categories of a feature, on the average, up to which sums by product are made of indicators. A tenth as many numbers
 # are then added one by one, which only a CPU does quickly; no accelerator was measured.
 _MOST_INDICATORS = 16
+# Features whose terms are looked up and added in one step of a loop. In one step for all XLA looks up number by number:
+# scores of 10,000 × 50 by ten classes took 5.7 ms on one core, of 10,000 × 20 by forty 33; in strips 1.5 and 2.3.
+STRIP = 4
 
 
 def check_sizes(owner: str, given: Any, *, one: bool = False) -> None:
@@ -76,6 +80,29 @@ def places(x: Float[Array, "n d"], sizes: tuple[int, ...]) -> Int[Array, "n d"]:
     last = np.array(sizes) - 1
     category = jnp.clip(jnp.where(x == x, x, 0.0), 0, last[None].astype(x.dtype)).astype(jnp.int32)
     return category + first_of(sizes)[None]
+
+
+def sum_of_terms(
+    table: Float[Array, "categories classes"], x: Float[Array, "n d"] | PartialRows, sizes: tuple[int, ...]
+) -> Float[Array, "n classes"]:
+    """Σ_j of the row of a table that belongs to the value of feature j, over those that were observed."""
+    values, observed = (x.values, x.observed) if isinstance(x, PartialRows) else (x, None)
+    place = places(values, sizes)
+
+    def strip(total: Array, first: Any, size: int) -> Array:
+        part = jnp.zeros_like(total)
+        for j in range(size):
+            column = lax.dynamic_index_in_dim(place, first + j, axis=1, keepdims=False)
+            terms = table.at[column].get(mode="promise_in_bounds")
+            if observed is not None:
+                terms = jnp.where(lax.dynamic_index_in_dim(observed, first + j, axis=1), terms, 0.0)
+            part += terms
+        return total + part
+
+    whole, rest = divmod(len(sizes), STRIP)
+    nothing = jnp.zeros_like(values, table.dtype, shape=(values.shape[0], table.shape[1]))
+    total = lax.fori_loop(0, whole, lambda i, total: strip(total, STRIP * i, STRIP), nothing)
+    return strip(total, STRIP * whole, rest)
 
 
 def one_by_one(sizes: tuple[int, ...], tuning: Tuning) -> bool:
