@@ -273,9 +273,16 @@ def _figure(value: float | None, form: str) -> str:
 def draw(record: dict[str, Any], path: Path) -> None:
     """A bar for each case: how many times as fast as scikit-learn, with a mark at the ratio asked for, if any is."""
     results, sizes = record["results"], Sizes(**record["sizes"])
-    picture = figure(11.1, 1.9 + 0.34 * len(results), left=3.35, right=1.85, bottom=0.6, top=1.3)
+    judged, about = any(r["target"] is not None for r in results), record["environment"]
+    caption = [
+        f"bars: the measured ratio{', in red where it is below the black mark, the ratio that is asked for' * judged}"
+        f"{'; lines: that of each process, from the smallest to the largest' * (len(results[0]['seconds']) > 1)}",
+        f"{about['device']}, {about['machine']}, jax {about['jax']}, scikit-learn {about['scikit-learn']}",
+        *wrap(sizes.describe(), 150),
+    ]
+    top = 0.7 + 0.15 * len(caption)
+    picture = figure(11.1, 0.6 + top + 0.34 * len(results), left=3.35, right=1.85, bottom=0.6, top=top)
     axes = picture.add_subplot()
-    judged = any(r["target"] is not None for r in results)
     columns = COLUMNS if judged else {"ratio": COLUMNS["ratio"], "jaxgen": COLUMNS["asked"] + 0.03}
     places = range(len(results), 0, -1)
     bars = [r["ratio"] for r in results]
@@ -318,20 +325,10 @@ def draw(record: dict[str, Any], path: Path) -> None:
     plain(axes)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel("times as fast as scikit-learn, in the same run (log scale; 1× = the same time)", fontsize=9.5)
-    about = record["environment"]
     height = picture.get_figheight()
     title = "How many times as fast as scikit-learn is jaxgen?"
     picture.text(0.012, 1 - 0.32 / height, title, fontsize=13, color=INK)
-    picture.text(
-        0.012,
-        1 - 1.0 / height,
-        f"bars: the measured ratio{', in red where it is below the black mark, the ratio that is asked for' * judged}"
-        f"{'; lines: that of each process, from the smallest to the largest' * (len(results[0]['seconds']) > 1)}\n"
-        f"{about['device']}, {about['machine']}, jax {about['jax']}, scikit-learn {about['scikit-learn']}\n"
-        + "\n".join(wrap(sizes.describe(), 150)),
-        fontsize=8.5,
-        color="#555555",
-    )
+    picture.text(0.012, 1 - 0.45 / height, "\n".join(caption), va="top", fontsize=8.5, color="#555555")
     save_picture(picture, path)
 
 
