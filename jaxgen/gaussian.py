@@ -166,7 +166,21 @@ class WhitenedGaussian(NamedTuple):
 
     def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
-        return log_normal(self.squared_distances(x), self.log_scale[None], self.num_features)
+
+        def by_distances(x: Array) -> Array:
+            return log_normal(self.squared_distances(x), self.log_scale[None], self.num_features)
+
+        if self.linear is None:
+            return by_distances(x)
+        means = self.linear.white
+
+        def about_center(x: Array) -> Array:
+            # −½‖z − m_k‖² = −½‖z‖² + zᵀm_k − ½‖m_k‖²: a product in place of a pass for each class.
+            white = matmul(x - self.center[None], self.whitening[0].T)
+            common = log_normal(jnp.sum(white**2, axis=-1, keepdims=True), self.log_scale[None], self.num_features)
+            return matmul(white, means.T) - 0.5 * jnp.sum(means**2, axis=-1)[None] + common
+
+        return shortcut(are_near(means), about_center, by_distances, x)
 
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances (x − μ_k)ᵀ Σ_k⁻¹ (x − μ_k)."""

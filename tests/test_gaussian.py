@@ -467,6 +467,19 @@ def test_a_class_far_away_moves_no_posterior_of_the_others_in_float32(covariance
     np.testing.assert_array_equal(jg.predict(c, x)[clear], exact.argmax(axis=1)[clear])
 
 
+@pytest.mark.parametrize("distance", [1.0, 100.0])
+def test_likelihoods_of_many_classes_with_one_covariance_in_float32(distance):
+    """By products where the classes are near, by a pass for each where squares about their centre would cost digits."""
+    rng = np.random.default_rng(0)
+    factor = np.linalg.cholesky(np.cov(rng.normal(size=(8, 20)))).astype(np.float32)
+    mean = ((1e3 + distance * rng.normal(size=(60, 8))) @ factor.T).astype(np.float32)
+    x = (mean[np.arange(300) % 60] + rng.normal(size=(300, 8)) @ factor.T).astype(np.float32)
+    c = jg.Classifier(np.zeros(60, np.float32), jg.Gaussian(mean, factor[None]))
+    sigma = factor.astype(np.float64) @ factor.T
+    exact = np.stack([multivariate_normal.logpdf(x.astype(np.float64), m.astype(np.float64), sigma) for m in mean])
+    np.testing.assert_allclose(jg.log_likelihood(c, x), exact.T, rtol=1e-5, atol=2e-4)
+
+
 @pytest.mark.parametrize("distance", [10.0, 110.0, 10_000.0])
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_row_far_from_all_classes_is_told_apart_in_float32(distance, traced):
