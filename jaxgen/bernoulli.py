@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 
-from jaxgen import arguments, domains
+from jaxgen import arguments, domains, draws
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compressed import CompressedRows
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
@@ -102,7 +101,7 @@ class Bernoulli(AffineDensity):
                 f"what x was before binarize={self.binarize} has no density to sample; fit BernoulliNB to x > "
                 f"{self.binarize} instead."
             )
-        return jax.random.bernoulli(key, jnp.exp(self.log_present)[y]).astype(self.log_present.dtype)
+        return draws.events(key, self.log_present[y], self.log_absent[y]).astype(self.log_present.dtype)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log odds of each word, and the log likelihood of the empty document."""

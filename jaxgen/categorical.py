@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, categories
+from jaxgen import arguments, categories, draws
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
 from jaxgen.density import table_shape
 from jaxgen.missing import PartialRows
@@ -98,8 +98,8 @@ class Categorical:
         # A row for each feature, as long as the longest: what it has not is impossible.
         category = np.arange(sizes.max())[None]
         place = np.minimum(categories.first_of(self.num_categories)[:, None] + category, sizes.sum() - 1)
-        tables = jnp.where((category < sizes[:, None])[None], self.log_probability[:, place], -jnp.inf)
-        return jax.random.categorical(key, tables[y], axis=-1).astype(dtype)
+        tables = jnp.where((category < sizes[:, None])[None], jnp.exp(self.log_probability[:, place]), 0.0)
+        return draws.categories(key, tables, y).astype(dtype)
 
     def linear(self) -> None:
         """A category is no quantity."""

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, blocks, inputs, platform
+from jaxgen import arguments, blocks, draws, inputs, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.classify import log_joint
 from jaxgen.density import marginal_width, optional
@@ -86,7 +86,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
             missing = jnp.sum(posterior * jnp.where(posterior > 0, mean, 0.0), axis=1)
         else:
             of_class, of_features = jax.random.split(keys[0])
-            y = jax.random.categorical(of_class, joint).astype(jnp.int32)
+            y = draws.classes(of_class, joint, jnp.arange(joint.shape[0], dtype=jnp.int32))
             missing = optional(density, "conditional_sample")(of_features, x, y)
         # A row that is impossible, or bad under a trace, has no posterior.
         possible = jnp.max(joint, axis=1, keepdims=True) > -jnp.inf  # of NaN it is not

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxgen import arguments, host_arrays, platform
+from jaxgen import arguments, draws, host_arrays, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.density import optional
 from jaxgen.numerics import working_dtype
@@ -84,7 +84,7 @@ def _sample_program(key: Array, c: Classifier[Any], n: int, y: Any, total_count:
     # Of a prior that is NaN, or 0 for all, no class can be drawn; of given ones none is.
     is_prior = y is not None or (jnp.max(c.log_prior) > -jnp.inf)
     if y is None:
-        y = jax.random.categorical(of_class, c.log_prior, shape=(n,))
+        y = draws.classes(of_class, c.log_prior[None], jnp.zeros(n, jnp.int32))
     y = jnp.broadcast_to(jnp.asarray(y).astype(jnp.int32), (n,))
     if total_count is not None:
         total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))

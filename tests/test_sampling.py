@@ -13,6 +13,7 @@ from registry import CASES, D, K, each, each_case
 import jaxgen as jg
 from benchmarks import __main__ as command
 from benchmarks import samples
+from jaxgen import draws
 
 N = 20_000
 TOTAL = 7
@@ -94,6 +95,41 @@ def test_poisson_and_categorical_samples_have_their_frequencies():
     x = np.asarray(jg.sample(jax.random.key(0), categorical, 5_000)[0]).astype(int)
     for column, table in ((0, tables[:2]), (1, tables[2:])):
         assert scipy.stats.chisquare(np.bincount(x[:, column]), 5_000 * table).pvalue > 1e-3
+
+
+def test_uniform_numbers_are_as_fine_near_zero_as_floats_are():
+    u = np.asarray(draws.uniform(jax.random.key(0), (2_000_000,), jnp.float32), np.float64)
+    assert 0 < u.min() < u.max() < 1
+    few = 2.0**10 * u[u < 2.0**-10]
+    for numbers in (u[:100_000], few):
+        assert scipy.stats.kstest(numbers, "uniform").pvalue > 1e-3
+    assert np.mean(u[u < 2.0**-10] % 2.0**-23 == 0) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("n", "rare", "least", "most"),
+    # Of the second 0.2 are expected, and 2.4 by uniform numbers that are multiples of 2^-23.
+    [(2_000_000, 1e-4, 130, 270), pytest.param(20_000_000, 1e-8, 0, 1, marks=pytest.mark.thorough)],
+)
+def test_rare_events_are_drawn_with_their_own_probability_in_float32(n, rare, least, most):
+    @jax.jit
+    def numbers(key, log_chance):
+        log_present, log_absent = (jnp.broadcast_to(log, (n,)) for log in log_chance)
+        seen, unseen = draws.events(key, log_present, log_absent), draws.events(key, log_absent, log_present)
+        first = draws.categories(key, jnp.exp(log_chance)[None, None], jnp.zeros(n, jnp.int32)) == 0
+        return jnp.array([jnp.sum(seen), jnp.sum(~unseen), jnp.sum(first)])
+
+    found = numbers(jax.random.key(0), jnp.log(jnp.asarray([rare, 1 - rare], jnp.float32)))
+    assert np.all((least <= found) & (found <= most)), found
+
+
+def test_an_impossible_category_is_never_drawn():
+    table = jnp.asarray([[[0.0, 0.3, 0.0, 0.7, 0.0]], [[0.0, 0.0, 1.0, 0.0, 0.0]]])
+    which = np.arange(20_000) % 2
+    x = np.asarray(draws.categories(jax.random.key(0), table, jnp.asarray(which)))[:, 0]
+    assert set(x[which == 0]) == {1, 3}
+    assert set(x[which == 1]) == {2}
+    assert scipy.stats.chisquare(np.bincount(x[which == 0])[[1, 3]], [3_000, 7_000]).pvalue > 1e-3
 
 
 @each([c for c in CASES if c.name in ("LDA", "MultinomialNB", "MixedNB")], first=("MultinomialNB", "MixedNB"))
