@@ -114,7 +114,7 @@ def entries(x: Float[Array, "n d"] | PartialRows, sizes: tuple[int, ...]) -> Spa
     """Rows with a 1 at the category of each value that was observed."""
     values, ones = (x.values, x.mask) if isinstance(x, PartialRows) else (x, jnp.ones_like(x))
     rows, shape = jnp.arange(x.shape[0], dtype=jnp.int32), (x.shape[0], sum(sizes))
-    return SparseRows(ones, places(values, sizes), rows, shape, checked=True, unique=True, whole=True)
+    return SparseRows(ones, places(values, sizes), rows, shape, checked=True, unique=True, binary=True)
 
 
 def indicators(x: Float[Array, "n d"] | PartialRows, sizes: tuple[int, ...]) -> Any:

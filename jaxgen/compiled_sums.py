@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Fractional weights that are added up at a time: what is left of them beside grains then hardly drifts.
 _MOST_FRACTIONS = 2**16
-# Entries that are added up at a time: the digits of as many are summed apart, a few bits of each.
+# Entries that are added up at a time: a float32 counts as many, and sums bits of their digits apart.
 _MOST_ENTRIES = 2**22
 
 
@@ -52,9 +52,10 @@ def class_weight(labels: Labels, dtype: Any) -> Total:
 def sparse_sum(x: SparseRows, labels: Labels) -> Total:
     """Class sums of sparse rows, in pieces that merge: of about as many entries as the table has cells.
 
-    Whole numbers that weigh 1 are exact in large pieces too.
+    Ones that weigh 1 are exact in large pieces too.
     """
-    piece = _MOST_ENTRIES if _weigh_one(x, labels) else min(max(2**13, labels.num_classes * x.shape[1]), _MOST_ENTRIES)
+    few = min(max(2**13, labels.num_classes * x.shape[1]), _MOST_ENTRIES)
+    piece = _MOST_ENTRIES if _are_counted(x, labels) else few
     groups = max(piece // max(x.values.shape[1], 1), 1)
     if x.values.shape[0] <= groups:
         return _sum_of_piece(x, labels)
@@ -66,15 +67,17 @@ def _sum_of_piece(x: SparseRows, labels: Labels) -> Total:
 
     Equal ones, such as the weight of a word makes them, would drift: 10,000 of 0.37 by 1e-4 of their sum.
     """
-    if not isinstance(labels, HardLabels) or _weigh_one(x, labels):
+    if _are_counted(x, labels):
+        return Total.of(x.class_sum(labels))
+    if not isinstance(labels, HardLabels):
         return exact_sum(x, labels)
     are_whole = _are_whole(x.values) & (True if labels.weight is None else _are_whole(labels.row_weight))
     return shortcut(are_whole, lambda: exact_sum(x, labels), lambda: _in_parts(partial(x.class_sum, labels)))
 
 
-def _weigh_one(x: SparseRows, labels: Labels) -> bool:
-    """Whether it is known that the terms of sums are whole numbers."""
-    return x.whole and isinstance(labels, HardLabels) and labels.weight is None
+def _are_counted(x: SparseRows, labels: Labels) -> bool:
+    """Whether it is known that all terms of sums are 0 or 1."""
+    return x.binary and isinstance(labels, HardLabels) and labels.weight is None
 
 
 def _are_whole(numbers: Array) -> Bool[Array, ""]:

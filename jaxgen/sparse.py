@@ -37,7 +37,7 @@ class SparseRows:
         window: entries that are read at a time.
         checked: whether every index is known to be inside the shape.
         unique: whether it is known that no place of the matrix has two entries, but zeros.
-        whole: whether it is known that the values are whole numbers.
+        binary: whether it is known that the values are 0 or 1.
     """
 
     values: Float[Array, "groups size"]
@@ -47,7 +47,7 @@ class SparseRows:
     window: int = dataclasses.field(default=2**14, metadata=STATIC)
     checked: bool = dataclasses.field(default=False, metadata=STATIC)
     unique: bool = dataclasses.field(default=False, metadata=STATIC)
-    whole: bool = dataclasses.field(default=False, metadata=STATIC)
+    binary: bool = dataclasses.field(default=False, metadata=STATIC)
 
     @property
     def dtype(self) -> Any:
@@ -82,7 +82,7 @@ class SparseRows:
 
     def map(self, function: Callable[[Array], Array]) -> SparseRows:
         """The same entries with other values; zero must remain zero."""
-        return dataclasses.replace(self, values=function(self.values), whole=False)
+        return dataclasses.replace(self, values=function(self.values), binary=False)
 
     def within(self, contains: Callable[[Array], Array]) -> Bool[Array, ""]:
         """Whether a test holds of every value."""
