@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import domains
+from jaxgen import domains, draws
 from jaxgen.density import table_shape
 from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from jaxgen.density import Shapes
     from jaxgen.missing import PartialRows
-
-# Events from where their number is drawn as if it were normal.
-_MANY = 1e5
 
 
 class DirichletMultinomial(NamedTuple):
@@ -190,7 +187,7 @@ class NegativeBinomial(NamedTuple):
         """One draw from the density of each class in y."""
         of_rates, of_events = jax.random.split(key)
         rate = jax.random.gamma(of_rates, self.shape[y], dtype=self.shape.dtype) / self.rate[y]
-        return draw_poisson(of_events, rate)
+        return draws.poisson(of_events, rate)
 
     def linear(self) -> None:
         """An event that happens again tells less each time."""
@@ -210,15 +207,3 @@ def _proper(parameters: Float[Array, "classes d"]) -> Float[Array, "classes d"]:
 def _log_coefficient(x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n 1"]:
     """log m! − Σ_j log x_j!."""
     return (log_factorial(row_sum(as_they_are, x)) - row_sum(log_factorial, x))[:, None]
-
-
-def draw_poisson(key: Array, rate: Array) -> Array:
-    """Draws with these rates, in their dtype; from 100,000 on those of a normal distribution, rounded.
-
-    JAX's own end at 2³¹, and in float32 their variance is by a twentieth too small at 10⁶ and by a third too large at
-    10⁸. The normal ones have no skewness, where that of a Poisson distribution is 0.003 at most.
-    """
-    of_few, of_many = jax.random.split(key)
-    few = jax.random.poisson(of_few, jnp.minimum(rate, _MANY)).astype(rate.dtype)
-    many = jnp.round(rate + jnp.sqrt(rate) * jax.random.normal(of_many, rate.shape, rate.dtype))
-    return jnp.where(rate < _MANY, few, many)
