@@ -12,6 +12,7 @@ from jax import lax
 
 from jaxgen.domains import Domain
 from jaxgen.missing import PartialRows
+from jaxgen.numerics import varying_alike
 from jaxgen.sparse import SparseRows
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def sum_of_terms(
     table: Float[Array, "categories classes"], x: Float[Array, "n d"] | PartialRows, sizes: tuple[int, ...]
 ) -> Float[Array, "n classes"]:
     """Σ_j of the row of a table that belongs to the value of feature j, over those that were observed."""
+    table, x = varying_alike(table, x)
     values, observed = (x.values, x.observed) if isinstance(x, PartialRows) else (x, None)
     place = places(values, sizes)
 

@@ -1,4 +1,4 @@
-"""Draws of discrete numbers, rare ones too: by uniform numbers that are as fine near 0 as floats are.
+"""Draws of discrete numbers, rare ones too: by uniform numbers that are as fine as floats are, from 2^-33 on.
 
 Those of `jax.random.uniform` are multiples of 2^-23 in float32: they make an event of probability 1e-8 one of 1.2e-7.
 Of noise for each of several categories the largest wins, and there one of 3e-8 wins a tenth as often as it should.
@@ -22,7 +22,7 @@ _MANY = 1e5
 
 
 def uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Uniform numbers in (0, 1), (1 + u) 2^-(e + 1), where e has a geometric law."""
+    """Uniform numbers in [2^-33, 1), (1 + u) 2^-(e + 1), where e has a geometric law."""
     of_exponent, of_fraction = jax.random.split(key)
     exponent = lax.clz(jax.random.bits(of_exponent, shape, jnp.uint32)).astype(jnp.int32)
     return jnp.ldexp(1 + jax.random.uniform(of_fraction, shape, dtype), -1 - exponent)

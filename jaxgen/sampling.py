@@ -47,7 +47,7 @@ def sample(
     Example:
         >>> import jax, jax.numpy as jnp, jaxgen as jg
         >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), jg.Poisson(jnp.log(jnp.array([[1.0], [50.0]]))))
-        >>> x, y = jg.sample(jax.random.key(0), c, 1000)
+        >>> x, y = jg.sample(jax.random.key(1), c, 1000)
         >>> x.shape, y.shape
         ((1000, 1), (1000,))
         >>> print(jnp.array([x[y == k].mean() for k in (0, 1)]).round())

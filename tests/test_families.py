@@ -61,6 +61,17 @@ def test_categories_take_no_memory_of_rows_times_categories(platform):
     assert program.memory_analysis().temp_size_in_bytes < n * 2_000 * 4 / 10
 
 
+def test_a_density_of_categories_of_one_device_scores_rows_of_all():
+    mesh, spec = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)), jax.sharding.PartitionSpec
+    table = np.log(np.full((1, 2, 10), 0.5))
+
+    def score(table, x):
+        return jg.Categorical(table[0], (2,) * 5).log_likelihood(x)
+
+    score = jax.shard_map(score, mesh=mesh, in_specs=(spec("i"), spec()), out_specs=spec("i"))
+    np.testing.assert_allclose(score(table, np.zeros((3, 5))), 5 * np.log(0.5), rtol=1e-12)
+
+
 def test_complement_equals_scikit_learn_from_dense_and_sparse_rows():
     theirs = sklearn.naive_bayes.ComplementNB(alpha=0.5).fit(WORDS, Y)
     for x in (WORDS, scipy.sparse.csr_array(WORDS)):
