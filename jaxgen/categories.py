@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from jaxgen.platform import Tuning
 
-# Categories of a feature, on the average, up to which sums by product are made of indicators. A tenth as many numbers
-# are then added one by one, which only a CPU does quickly; no accelerator was measured.
+# Categories of a feature, on the average, up to which sums by product are made of indicators, a number for each. Not
+# measured: beyond, values are added one by one, which an accelerator does slowly.
 _MOST_INDICATORS = 16
 # Features whose terms are looked up and added in one step of a loop. In one step for all XLA looks up number by number:
 # scores of 10,000 × 50 by ten classes took 5.7 ms on one core, of 10,000 × 20 by forty 33; in strips 1.5 and 2.3.
