@@ -99,7 +99,7 @@ class Categorical:
         category = np.arange(sizes.max())[None]
         place = np.minimum(categories.first_of(self.num_categories)[:, None] + category, sizes.sum() - 1)
         tables = jnp.where((category < sizes[:, None])[None], jnp.exp(self.log_probability[:, place]), 0.0)
-        return draws.categories(key, tables, y).astype(dtype)
+        return draws.Wheel.of(tables).draw(key, y).astype(dtype)
 
     def linear(self) -> None:
         """A category is no quantity."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import domains, draws
+from jaxgen import count_draws, domains
 from jaxgen.density import table_shape
 from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
@@ -99,7 +99,8 @@ class DirichletMultinomial(NamedTuple):
         """One draw from the density of each class in y, of so many words."""
         of_probabilities, of_words = jax.random.split(key)
         theta = jax.random.dirichlet(of_probabilities, self.concentration[y], dtype=self.concentration.dtype)
-        return jax.random.multinomial(of_words, total_count.astype(theta.dtype), theta, dtype=theta.dtype)
+        own = jnp.arange(len(theta), dtype=jnp.int32)
+        return count_draws.word_by_word(of_words, theta, own, total_count)
 
     def linear(self) -> None:
         """A word that a document repeats tells less each time."""
@@ -187,7 +188,7 @@ class NegativeBinomial(NamedTuple):
         """One draw from the density of each class in y."""
         of_rates, of_events = jax.random.split(key)
         rate = jax.random.gamma(of_rates, self.shape[y], dtype=self.shape.dtype) / self.rate[y]
-        return draws.poisson(of_events, rate)
+        return count_draws.poisson(of_events, rate)
 
     def linear(self) -> None:
         """An event that happens again tells less each time."""

@@ -1,4 +1,4 @@
-"""Draws of discrete numbers, rare ones too: by uniform numbers that are as fine as floats are, from 2^-33 on.
+"""Draws of events and categories, rare ones too: by uniform numbers that are as fine as floats are, from 2^-33 on.
 
 Those of `jax.random.uniform` are multiples of 2^-23 in float32: they make an event of probability 1e-8 one of 1.2e-7.
 Of noise for each of several categories the largest wins, and there one of 3e-8 wins a tenth as often as it should.
@@ -6,7 +6,7 @@ Of noise for each of several categories the largest wins, and there one of 3e-8 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
-
-# Rates from which numbers of events are normal, rounded.
-_MANY = 1e5
+# Categories of which the cumulative sums are one row: half an eps of the whole is a 10,000th of what one of so many has
+# on average, at most. More are drawn in two steps.
+_MOST_IN_ROW = 2**10
 
 
 def uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
@@ -36,50 +36,65 @@ def events(
     return jnp.where(log_present <= log_absent, level < log_present, level >= log_absent)
 
 
-def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Numbers of events with these rates, in their dtype; from 100,000 on normal, rounded.
-
-    Whether there is any event is drawn first, then when the first one comes, and how many follow in the time that is
-    left: of a rate of 1e-7 JAX's own never make one. They end at 2³¹, and in float32 their variance is by a twentieth
-    too small at 10⁶ and by a third too large at 10⁸. The normal ones have no skewness, where that of a Poisson
-    distribution is 0.003 at most.
-    """
-    of_any, of_time, of_few, of_many = jax.random.split(key, 4)
-    chance = -jnp.expm1(-rate)
-    first = -jnp.log1p(-uniform(of_time, rate.shape, rate.dtype) * chance)
-    following = jax.random.poisson(of_few, jnp.clip(rate - first, 0, _MANY)).astype(rate.dtype)
-    few = jnp.where(events(of_any, jnp.log(chance), -rate), 1 + following, 0)
-    many = jnp.round(rate + jnp.sqrt(rate) * jax.random.normal(of_many, rate.shape, rate.dtype))
-    return jnp.where(rate < _MANY, few, many)
-
-
-def categories(
-    key: Array, probability: Float[Array, "tables features most"], table: Int[Array, " n"]
-) -> Int[Array, "n features"]:
-    """A category of each feature by one of several tables: where a uniform number lies among cumulative sums.
+class Wheel(NamedTuple):
+    """Categories of several tables, ready to be drawn: where a uniform number lies among cumulative sums.
 
     Rare categories come first, where numbers are fine: each is drawn with its own probability, but for the rounding of
-    the sums, and one of 0 never.
+    the sums, and one of 0 never. Many categories are sectors of about as many each, a sector drawn first: the sums of
+    all in one row would give one of a million equal ones three hundredths more or less than its share.
 
-    Args:
-        key: a key of JAX.
-        probability: of each category, up to a factor; 0 for what there is not.
-        table: of each row.
+    Attributes:
+        order: the categories, rare ones first, (tables, features, sectors, most).
+        within: cumulative sums of the probabilities in each sector, of the same shape.
+        sectors: those of the sectors, (tables, features, sectors).
     """
-    _, d, most = probability.shape
-    order = jnp.argsort(probability, axis=-1).astype(jnp.int32)
-    total = jnp.cumsum(jnp.take_along_axis(probability, order, axis=-1), axis=-1)
-    row = table[:, None] * d + jnp.arange(d, dtype=table.dtype)[None]
-    level = uniform(key, row.shape, total.dtype) * total[..., -1].reshape(-1)[row]
-    below = jnp.zeros_like(row)  # how many of the sums are no larger
-    for step in (1 << bit for bit in reversed(range(most.bit_length()))):
+
+    order: Int[Array, "tables features sectors most"]
+    within: Float[Array, "tables features sectors most"]
+    sectors: Float[Array, "tables features sectors"]
+
+    @classmethod
+    def of(cls, probability: Float[Array, "tables features most"]) -> Wheel:
+        """Of the probability of each category, up to a factor; 0 for what there is not."""
+        number = probability.shape[-1]
+        sectors = 1 if number <= _MOST_IN_ROW else 1 << (number.bit_length() // 2)
+        most = -(-number // sectors)
+        order = jnp.argsort(probability, axis=-1).astype(jnp.int32)
+        ordered = jnp.take_along_axis(probability, order, axis=-1)
+        shape = (*probability.shape[:-1], sectors, most)
+        front = ((0, 0), (0, 0), (sectors * most - number, 0))  # has no probability
+        order, ordered = (jnp.pad(each, front).reshape(shape) for each in (order, ordered))
+        within = jnp.cumsum(ordered, axis=-1)
+        return cls(order, within, jnp.cumsum(within[..., -1], axis=-1))
+
+    def draw(self, key: Array, table: Int[Array, " n"]) -> Int[Array, "n features"]:
+        """A category of each feature for each row, by its table."""
+        _, features, sectors, _ = self.order.shape
+        row = table[:, None] * features + jnp.arange(features, dtype=table.dtype)[None]
+        if sectors > 1:
+            of_sector, key = jax.random.split(key)
+            row = row * sectors + _where_it_lies(of_sector, self.sectors, row)
+        return self.order.reshape(-1)[row * self.order.shape[-1] + _where_it_lies(key, self.within, row)]
+
+
+def _where_it_lies(key: Array, total: Float[Array, "*rows most"], row: Int[Array, "n features"]) -> Array:
+    """How many of the cumulative sums of a row are no larger than a uniform number."""
+    most, total = total.shape[-1], total.reshape(-1)
+    level = uniform(key, row.shape, total.dtype) * total[row * most + most - 1]
+    bits = most.bit_length()
+
+    def halve(i: Array, below: Array) -> Array:
+        step = 1 << (bits - 1 - i)
         last = jnp.minimum(below + step, most) - 1
-        fits = (below + step <= most) & (total.reshape(-1)[row * most + last] <= level)
-        below = jnp.where(fits, below + step, below)
-    return order.reshape(-1)[row * most + jnp.minimum(below, most - 1)]
+        fits = (below + step <= most) & (total[row * most + last] <= level)
+        return jnp.where(fits, below + step, below)
+
+    # Steps that were written out XLA would make one kernel of, with each of them anew wherever it is used.
+    below = lax.fori_loop(0, bits, halve, jnp.zeros_like(level, row.dtype))
+    return jnp.minimum(below, most - 1)
 
 
 def classes(key: Array, log_weight: Float[Array, "tables classes"], table: Int[Array, " n"]) -> Int[Array, " n"]:
     """A class by one of several tables of log probabilities, up to a constant."""
     weight = jnp.exp(log_weight - jnp.max(log_weight, axis=-1, keepdims=True))
-    return categories(key, weight[:, None], table)[:, 0]
+    return Wheel.of(weight[:, None]).draw(key, table)[:, 0]

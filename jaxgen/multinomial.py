@@ -9,10 +9,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 
-from jaxgen import domains
+from jaxgen import count_draws, domains
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
@@ -81,8 +80,7 @@ class Multinomial(AffineDensity):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""
-        dtype = self.log_probability.dtype
-        return jax.random.multinomial(key, total_count.astype(dtype), jnp.exp(self.log_probability)[y], dtype=dtype)
+        return count_draws.multinomial(key, jnp.exp(self.log_probability), y, total_count)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""

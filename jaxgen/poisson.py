@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from jaxgen import domains, draws
+from jaxgen import count_draws, domains
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import NegativeBinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
@@ -65,7 +65,7 @@ class Poisson(AffineDensity):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
-        return draws.poisson(key, jnp.exp(self.log_rate)[y])
+        return count_draws.poisson(key, jnp.exp(self.log_rate)[y])
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log rates, and the log likelihood of no event at all."""

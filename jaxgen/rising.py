@@ -41,7 +41,7 @@ def log_rising(a: Array, n: Array | float, unit: Array | float = 1.0) -> Array:
     a = jnp.where(proper, a, 1.0)
     steps, tiny = _STEPS[a.dtype.itemsize], (a < _TINY * n) | (a < _TINY**2)
     z = a + 4 * steps
-    beyond = (z - 0.5) * jnp.log1p(n / z) - n + (_stirling_series(z + n) - _stirling_series(z))
+    beyond = (z - 0.5) * jnp.log1p(n / z) - n + (stirling_series(z + n) - stirling_series(z))
     quotients = [jnp.where(tiny, 1.0, a) / jnp.where(tiny, 1.0, a + n)]
     quotients += [(a + i) / (a + n + i) for i in range(1, 4 * steps)]
     beyond += jnp.where(tiny, jnp.log(a) - jnp.log(a + n), 0.0)
@@ -57,7 +57,7 @@ def log_dirichlet_evidence(alpha: Float[Array, "*batch m"], count: Float[Array, 
     return jnp.sum(log_rising(alpha, count, unit[..., None]), axis=-1) - log_rising(of_all, seen, unit)
 
 
-def _stirling_series(x: Array) -> Array:
+def stirling_series(x: Array) -> Array:
     """δ(x) = log Γ(x) − (x − ½) log x + x − ½ log 2π."""
     inverse = 1 / x
     square = inverse * inverse

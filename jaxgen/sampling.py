@@ -34,7 +34,7 @@ def sample(
         n: how many; static under `jit`.
         y: the class of each, (n,), or one for all; drawn from the prior without it.
         total_count: m, the words of a document, one number or (n,), at most 2²⁴ in float32; for the multinomial, which
-            it must be given for. (Inside `jax.shard_map` it takes `check_vma=False`, as `jax.random.multinomial` does.)
+            it must be given for.
 
     Returns:
         x in the dtype of the classifier, and y, (n,). A row is NaN where no class has a probability, and under a trace
@@ -47,9 +47,9 @@ def sample(
     Example:
         >>> import jax, jax.numpy as jnp, jaxgen as jg
         >>> c = jg.Classifier(jnp.log(jnp.array([0.5, 0.5])), jg.Poisson(jnp.log(jnp.array([[1.0], [50.0]]))))
-        >>> x, y = jg.sample(jax.random.key(1), c, 1000)
+        >>> x, y = jg.sample(jax.random.key(1), c, 10_000)
         >>> x.shape, y.shape
-        ((1000, 1), (1000,))
+        ((10000, 1), (10000,))
         >>> print(jnp.array([x[y == k].mean() for k in (0, 1)]).round())
         [ 1. 50.]
     """

@@ -13,7 +13,7 @@ from registry import CASES, D, K, each, each_case
 import jaxgen as jg
 from benchmarks import __main__ as command
 from benchmarks import samples
-from jaxgen import draws
+from jaxgen import count_draws, draws
 
 N = 20_000
 TOTAL = 7
@@ -116,18 +116,109 @@ def test_rare_events_are_drawn_with_their_own_probability_in_float32(n, rare, le
     def numbers(key, log_chance):
         log_present, log_absent = (jnp.broadcast_to(log, (n,)) for log in log_chance)
         seen, unseen = draws.events(key, log_present, log_absent), draws.events(key, log_absent, log_present)
-        first = draws.categories(key, jnp.exp(log_chance)[None, None], jnp.zeros(n, jnp.int32)) == 0
-        counted = draws.poisson(key, jnp.broadcast_to(jnp.exp(log_chance[0]), (n,))) > 0
-        return jnp.array([jnp.sum(each) for each in (seen, ~unseen, first, counted)])
+        first = draws.Wheel.of(jnp.exp(log_chance)[None, None]).draw(key, jnp.zeros(n, jnp.int32)) == 0
+        chance = jnp.broadcast_to(jnp.exp(log_chance[0]), (n,))
+        counted = count_draws.poisson(key, chance)
+        tried = count_draws.binomial(key, jnp.ones_like(chance), chance, 1 - chance)
+        return jnp.array([jnp.sum(each) for each in (seen, ~unseen, first, counted > 0, tried > 0)])
 
     found = numbers(jax.random.key(0), jnp.log(jnp.asarray([rare, 1 - rare], jnp.float32)))
     assert np.all((least <= found) & (found <= most)), found
 
 
+def agree_in_distribution(x, law):
+    """Whether draws have the frequencies of a law of SciPy, between forty quantiles and beyond the outermost."""
+    bounds = np.unique(law.ppf(np.linspace(0.001, 0.999, 40)))
+    expected = len(x) * np.diff(law.cdf(bounds), prepend=0, append=1)
+    seen = np.histogram(x, np.concatenate([[-np.inf], bounds + 0.5, [np.inf]]))[0]
+    enough = expected > 5
+    assert not seen[expected == 0].any()
+    assert np.sum((seen - expected)[enough] ** 2 / expected[enough]) < scipy.stats.chi2(enough.sum()).isf(1e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_numbers_of_events_have_their_distribution(dtype):
+    n = 30_000
+    rates = np.array([1e-3, 0.7, 9.9, 10.1, 57.0, 3e4, 1e6, 1.6e7], dtype)
+    draw = jax.jit(lambda key, rates: count_draws.poisson(key, jnp.broadcast_to(rates, (n, len(rates)))))
+    for rate, x in zip(rates, np.asarray(draw(jax.random.key(0), rates), np.float64).T, strict=True):
+        agree_in_distribution(x, scipy.stats.poisson(float(rate)))
+    counts = np.array([3, 40, 40, 1000, 10**6, 2**24, 2**24, 2**24], dtype)
+    chances = np.array([0.4, 0.2, 0.3, 1e-5, 0.93, 1e-3, 0.5, 3e-7], dtype)
+    draw = jax.jit(lambda key, *each: count_draws.binomial(key, *(jnp.broadcast_to(a, (n, len(a))) for a in each)))
+    drawn = np.asarray(draw(jax.random.key(1), counts, chances, 1 - chances), np.float64)
+    for count, chance, x in zip(counts, chances, drawn.T, strict=True):
+        agree_in_distribution(x, scipy.stats.binom(int(count), float(chance)))
+
+
+def test_numbers_of_events_at_the_ends():
+    rates = jnp.array([0.0, jnp.inf, jnp.nan, 1e30])
+    x = np.asarray(count_draws.poisson(jax.random.key(0), rates))
+    np.testing.assert_array_equal(x[:3], rates[:3])
+    np.testing.assert_allclose(x[3], 1e30)
+    counts, chances = jnp.array([0.0, 5.0, 5.0, 1e6, 1e6]), jnp.array([0.5, 0.0, 1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(
+        count_draws.binomial(jax.random.key(0), counts, chances, 1 - chances), [0, 0, 5, 0, 1e6]
+    )
+
+
+@pytest.mark.parametrize(("n", "total"), [(4_000, 30), (400, 5_000)], ids=["one after another", "numbers of each"])
+def test_words_of_large_tables_have_their_distribution(n, total):
+    """Of more than are drawn in turn, and of many in sectors and in parts: each by itself, and two together."""
+    d = 1_500
+    p = np.random.default_rng(0).gamma(0.2, size=(2, d)) * (np.arange(d) % 3 > 0)
+    p /= p.sum(axis=1, keepdims=True)
+    c = jg.Classifier(jnp.zeros(2), jg.Multinomial(jnp.log(jnp.asarray(p, jnp.float32))))
+    y = np.arange(n) % 2
+    x = np.asarray(jg.sample(jax.random.key(0), c, n, y=y, total_count=total)[0], np.float64)
+    np.testing.assert_array_equal(x.sum(axis=1), total)
+    for k in range(2):
+        mine = x[y == k]
+        assert not mine[:, p[k] == 0].any()
+        expected = mine.sum() * p[k]
+        often = expected > 5
+        seen = np.append(mine.sum(axis=0)[often], mine[:, ~often].sum())
+        assert scipy.stats.chisquare(seen, np.append(expected[often], expected[~often].sum())).pvalue > 1e-3
+        first, second = np.argsort(p[k])[-2:]
+        agree_in_distribution(mine[:, first], scipy.stats.binom(total, p[k, first]))
+        agree_in_distribution(
+            mine[:, [first, second]].sum(axis=1), scipy.stats.binom(total, p[k, [first, second]].sum())
+        )
+
+
+@pytest.mark.parametrize("place", [0, 1, 49])
+def test_a_rare_word_has_its_own_probability_wherever_it_stands(place):
+    """Of all others together the share is 1 in float32."""
+    n, d, rare = 1_000, 2 if place < 2 else 50, 1e-8
+    p = jnp.full((1, d), (1 - rare) / (d - 1), jnp.float32).at[0, place].set(rare)
+    c = jg.Classifier(jnp.zeros(1, jnp.float32), jg.Multinomial(jnp.log(p)))
+    x = np.asarray(jg.sample(jax.random.key(0), c, n, total_count=2**24)[0])
+    expected = n * 2**24 * rare  # 168
+    assert abs(x[:, place].sum(dtype=np.float64) - expected) < 4 * np.sqrt(expected)
+    np.testing.assert_array_equal(x.sum(axis=1, dtype=np.float64), 2**24)
+
+
+def test_totals_of_documents_may_differ_and_a_table_without_words_has_none():
+    logs = jnp.stack([jnp.full(100, -np.log(100)), jnp.full(100, -jnp.inf), jnp.full(100, jnp.nan)])
+    totals = np.array([0, 1, 99, 100, 5, 5])
+
+    @jax.jit
+    def draw(totals):
+        c = jg.Classifier(jnp.zeros(3), jg.Multinomial(logs))
+        return jg.sample(jax.random.key(0), c, 6, y=np.array([0, 0, 0, 0, 1, 2]), total_count=totals)[0]
+
+    for more in (0, 1_000):
+        x = np.asarray(draw(totals + more))
+        np.testing.assert_array_equal(x.sum(axis=1)[:4], totals[:4] + more)
+        assert np.isnan(x[4:]).all()
+    alone = jax.vmap(draw)(jnp.stack([totals, totals + 1_000]))
+    np.testing.assert_array_equal(alone.sum(axis=-1)[:, :4], [totals[:4], totals[:4] + 1_000])
+
+
 def test_an_impossible_category_is_never_drawn():
     table = jnp.asarray([[[0.0, 0.3, 0.0, 0.7, 0.0]], [[0.0, 0.0, 1.0, 0.0, 0.0]]])
     which = np.arange(20_000) % 2
-    x = np.asarray(draws.categories(jax.random.key(0), table, jnp.asarray(which)))[:, 0]
+    x = np.asarray(draws.Wheel.of(table).draw(jax.random.key(0), jnp.asarray(which)))[:, 0]
     assert set(x[which == 0]) == {1, 3}
     assert set(x[which == 1]) == {2}
     assert scipy.stats.chisquare(np.bincount(x[which == 0])[[1, 3]], [3_000, 7_000]).pvalue > 1e-3

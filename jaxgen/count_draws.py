@@ -1,0 +1,231 @@
+"""Draws of numbers of events, exact for rare ones and for many: Poisson, binomial, multinomial.
+
+Those of JAX come of coarse uniform numbers and of differences of large logarithms: in float32 Poisson numbers of a rate
+of 1e-7 are never 1, and the variance of those of a rate of 10⁸, or of 2²⁴ events of probability 1/1000, is a third or
+4 % too large.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxgen import draws
+from jaxgen.numerics import safe_divide, shortcut, varying_alike
+from jaxgen.rising import stirling_series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Bool, Float, Int
+
+# Events that are expected, from which numbers are proposed and rejected: the hat of proposals is above all of them.
+_MANY = 10.0
+# Words of all documents that are drawn at a time, about.
+_WORDS_AT_ONCE = 2**12
+# Different words whose numbers are drawn one after the other, whatever the documents.
+_FEW_WORDS = 32
+
+
+def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Numbers of events with these rates, in their dtype; a rate that is infinite or NaN comes back."""
+    rate = _varying_with(key, rate)
+    of_few, of_many = jax.random.split(key)
+    is_many = (rate >= _MANY) & (rate < jnp.inf)
+    few = _by_waiting(of_few, jnp.where(rate < _MANY, rate, -1.0), lambda u: -jnp.log1p(-u))
+    mean = jnp.where(is_many, rate, _MANY)
+
+    def log_probability(number: Array, beyond: Array) -> Array:
+        return -_log_of_rest(number) - _divergence(number, mean, beyond)
+
+    many = _by_rejection(of_many, mean, 0.0, jnp.inf, log_probability, is_many)
+    return jnp.where(rate < _MANY, few, jnp.where(is_many, many, rate))
+
+
+def binomial(
+    key: Array, count: Float[Array, "*shape"], present: Float[Array, "*shape"], absent: Float[Array, "*shape"]
+) -> Float[Array, "*shape"]:
+    """How many of so many events happen, by the smaller of their probability and that of their absence."""
+    count, present, absent = _varying_with(key, count, present, absent)
+    of_few, of_many = jax.random.split(key)
+    rare = jnp.minimum(present, absent)
+    is_many = count * rare >= _MANY
+    log_absent = jnp.log1p(-rare)
+    few = _by_waiting(of_few, jnp.where(is_many, -1.0, count), lambda u: jnp.floor(jnp.log1p(-u) / log_absent) + 1)
+    count_of_many, rare = jnp.where(is_many, count, 2 * _MANY), jnp.where(is_many, rare, 0.5)
+    mean, rest_of_all = count_of_many * rare, _log_of_rest(count_of_many)
+
+    def log_probability(number: Array, beyond: Array) -> Array:
+        others = count_of_many - number
+        rest = rest_of_all - _log_of_rest(number) - _log_of_rest(others)
+        return rest - _divergence(number, mean, beyond) - _divergence(others, count_of_many - mean, -beyond)
+
+    many = _by_rejection(of_many, mean, rare, count_of_many, log_probability, is_many)
+    number = jnp.where(is_many, many, few)
+    return jnp.where(present > absent, count - number, number)
+
+
+def multinomial(
+    key: Array, probability: Float[Array, "tables d"], table: Int[Array, " n"], total: Int[Array, " n"]
+) -> Float[Array, "n d"]:
+    """How often each word is in a document of so many, by one of several tables; NaN by a table that has no words.
+
+    One after another where no document has more of them than there are different ones, else by numbers of each.
+    """
+    total = total.astype(probability.dtype)
+    if len(table) < len(probability):  # fewer tables to be sorted
+        probability, table = probability[table], jnp.arange(len(table), dtype=jnp.int32)
+    if (d := probability.shape[1]) <= _FEW_WORDS:
+        counts = word_by_word(key, probability, table, total)
+    else:
+        counts = shortcut(jnp.max(total) <= d, _one_after_another, word_by_word, key, probability, table, total)
+    possible = (jnp.sum(probability, axis=1) > 0)[table] & (total >= 0)
+    return jnp.where(possible[:, None], counts, jnp.nan)
+
+
+def _one_after_another(key: Array, probability: Array, table: Array, total: Array) -> Array:
+    probability, table, total = _varying_with(key, probability, table, total)
+    (n,), d = table.shape, probability.shape[1]
+    wheel, at_once = draws.Wheel.of(probability[:, None]), min(max(_WORDS_AT_ONCE // n, 1), d)
+    document, most = jnp.arange(n, dtype=jnp.int32)[:, None], jnp.max(total).astype(jnp.int32)
+
+    def draw(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        drawn, counts = state
+        word = wheel.draw(jax.random.fold_in(key, drawn), jnp.repeat(table, at_once)).reshape(n, at_once)
+        wanted = (drawn + jnp.arange(at_once, dtype=jnp.int32)).astype(total.dtype)[None] < total[:, None]
+        return drawn + at_once, counts.at[document, word].add(wanted.astype(counts.dtype))
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(total, shape=(n, d)))
+    return lax.while_loop(lambda state: state[0] < most, draw, start)[1]
+
+
+def word_by_word(
+    key: Array, probability: Float[Array, "tables d"], table: Int[Array, " n"], total: Int[Array, " n"]
+) -> Float[Array, "n d"]:
+    """The same by binomial numbers, how many of what is left are this word: of many words in parts, side by side.
+
+    Shares of what is left are of sums from the other end, in which nothing cancels.
+    """
+    d, total = probability.shape[1], total.astype(probability.dtype)
+    if d <= _FEW_WORDS:
+        return _in_turn(key, probability.T, table, total).T
+    of_parts, of_words = jax.random.split(key)
+    parts = 1 << (d.bit_length() // 2)
+    words = jnp.pad(probability, ((0, 0), (0, -d % parts))).reshape(len(probability), parts, -1)
+    of_part = _in_turn(of_parts, jnp.sum(words, axis=2).T, table, total).T
+    counts = _in_turn(of_words, jnp.moveaxis(words, 2, 0), table, of_part)
+    return jnp.moveaxis(counts, 0, 2).reshape(len(table), -1)[:, :d]
+
+
+def _in_turn(key: Array, probability: Array, table: Array, total: Array) -> Array:
+    """How many are of each category, along the first axis; the tables are along the second."""
+    probability, table, total = _varying_with(key, probability, table, total)
+    these = lax.cumsum(probability, reverse=True)
+    later = jnp.concatenate([these[1:], jnp.zeros_like(these[:1])])
+    shares = safe_divide(probability, these), safe_divide(later, these)
+
+    def draw(left: Array, step: tuple[Array, tuple[Array, Array]]) -> tuple[Array, Array]:
+        number, (mine, others) = step
+        here = binomial(jax.random.fold_in(key, number), left, mine[table], others[table])
+        return left - here, here
+
+    return lax.scan(draw, total, (jnp.arange(len(these), dtype=jnp.int32), shares))[1]
+
+
+def _by_waiting(key: Array, span: Array, wait: Callable[[Array], Array]) -> Array:
+    """How many events come within a span, by the times from one to the next, which uniform numbers make.
+
+    Whether one comes at all may be rare, and is told by fine ones (Devroye 1986, Non-Uniform Random Variate Generation,
+    sections X.3.3 and X.4.3).
+    """
+
+    def go_on(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step, time, number = state
+        u = jax.random.uniform(jax.random.fold_in(key, step), span.shape, span.dtype)
+        return step + 1, time + wait(u), number + (time <= span).astype(number.dtype)
+
+    step = jnp.ones((), jnp.int32)
+    first = wait(draws.uniform(jax.random.fold_in(key, 0), span.shape, span.dtype))
+    return lax.while_loop(lambda state: jnp.any(state[1] <= span), go_on, (step, first, jnp.zeros_like(first)))[2]
+
+
+def _by_rejection(
+    key: Array,
+    mean: Array,
+    rare: Array | float,
+    most: Array | float,
+    log_probability: Callable[[Array, Array], Array],
+    wanted: Bool[Array, "*shape"],
+) -> Array:
+    """Numbers of events of which many are expected: BTRS, of which those of a Poisson distribution are a limit.
+
+    (Hörmann 1993, The generation of binomial random variates, without its steps that save the logarithms.) Its hat is
+    above every binomial and Poisson distribution whose mean is 10 or more; that of the same author for the latter,
+    which JAX and NumPy take, is below them by up to 0.5 %.
+
+    Args:
+        key: of the numbers.
+        mean: of the distribution.
+        rare: probability of an event; 0 for a Poisson distribution.
+        most: the largest number.
+        log_probability: of a number, and of what it is beyond the mean.
+        wanted: which there is any need of.
+    """
+    deviation = jnp.sqrt(mean * (1 - rare))
+    b = 1.15 + 2.53 * deviation
+    a = -0.0873 + 0.0248 * b + 0.01 * rare
+    whole = jnp.floor(mean)
+    fraction = mean - whole
+    modes = jax.vmap(lambda step: log_probability(whole + step, step - fraction))(jnp.arange(2, dtype=mean.dtype))
+    log_hat = jnp.log((2.83 + 5.1 / b) * deviation) + jnp.max(modes, axis=0)
+
+    def propose(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step, number, done = state
+        of_place, of_level = jax.random.split(jax.random.fold_in(key, step))
+        u = jax.random.uniform(of_place, mean.shape, mean.dtype) - 0.5
+        edge = 0.5 - jnp.abs(u)
+        steps = jnp.floor((2 * a / edge + b) * u + fraction + 0.5)
+        inside = (whole + steps >= 0) & (whole + steps <= most)
+        steps = jnp.where(inside, steps, 0.0)
+        level = jnp.log(draws.uniform(of_level, mean.shape, mean.dtype)) + log_hat - jnp.log(a / edge**2 + b)
+        accepted = inside & (level <= log_probability(whole + steps, steps - fraction))
+        return step + 1, jnp.where(accepted, whole + steps, number), done | accepted
+
+    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(mean), ~wanted)
+    return lax.while_loop(lambda state: ~jnp.all(state[2]), propose, start)[1]
+
+
+# log k! − k log k + k for the first k, for which Stirling's series is not exact.
+_RESTS = [0.0, *(math.lgamma(k + 1) - k * math.log(k) + k for k in range(1, 10))]
+
+
+def _log_of_rest(number: Array) -> Array:
+    """log k! − k log k + k."""
+    few = number < len(_RESTS)
+    rest = jnp.asarray(_RESTS, number.dtype)[jnp.where(few, number, 0).astype(jnp.int32)]
+    many = jnp.where(few, len(_RESTS), number)
+    return jnp.where(few, rest, 0.5 * jnp.log(2 * jnp.pi * many) + stirling_series(many))
+
+
+def _divergence(number: Array, mean: Array, beyond: Array) -> Array:
+    """x log(x / m) − x + m, of which x − m is known exactly; by a series where it is near 0.
+
+    (Loader 2000, Fast and accurate computation of binomial probabilities.)
+    """
+    v = beyond / (number + mean)
+    square = v * v
+    series = jnp.polyval(jnp.asarray([1 / (2 * j + 1) for j in range(8, 0, -1)], v.dtype), square)
+    near = beyond * v + 2 * number * v * square * series
+    far = number * jnp.log(jnp.where(number > 0, number / mean, 1.0)) - beyond
+    return jnp.where(jnp.abs(v) < 0.1, near, far)
+
+
+def _varying_with(key: Array, *arrays: Any) -> Any:
+    """The same numbers without derivatives, varying as a key does inside `shard_map`."""
+    alike = varying_alike(*lax.stop_gradient(arrays), jax.random.key_data(key))[:-1]
+    return alike[0] if len(alike) == 1 else alike
