@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import count_draws, domains
+from jaxgen import count_draws, domains, draws
 from jaxgen.density import table_shape
 from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
@@ -98,9 +98,9 @@ class DirichletMultinomial(NamedTuple):
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""
         of_probabilities, of_words = jax.random.split(key)
-        theta = jax.random.dirichlet(of_probabilities, self.concentration[y], dtype=self.concentration.dtype)
-        own = jnp.arange(len(theta), dtype=jnp.int32)
-        return count_draws.word_by_word(of_words, theta, own, total_count)
+        larger, log_power = draws.gamma(of_probabilities, self.concentration[y])
+        theta = jax.nn.softmax(jnp.log(larger) + log_power, axis=1)
+        return count_draws.multinomial(of_words, theta, jnp.arange(len(theta), dtype=jnp.int32), total_count)
 
     def linear(self) -> None:
         """A word that a document repeats tells less each time."""
@@ -187,8 +187,8 @@ class NegativeBinomial(NamedTuple):
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
         of_rates, of_events = jax.random.split(key)
-        rate = jax.random.gamma(of_rates, self.shape[y], dtype=self.shape.dtype) / self.rate[y]
-        return count_draws.poisson(of_events, rate)
+        larger, log_power = draws.gamma(of_rates, self.shape[y])
+        return count_draws.poisson(of_events, larger / self.rate[y] * jnp.exp(log_power))
 
     def linear(self) -> None:
         """An event that happens again tells less each time."""

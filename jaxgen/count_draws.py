@@ -33,10 +33,13 @@ _FEW_WORDS = 32
 
 
 def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Numbers of events with these rates, in their dtype; a rate that is infinite or NaN comes back."""
+    """Numbers of events with these rates, in their dtype; what is too large comes back, infinity and NaN too.
+
+    A rate that is rounded by much more than its own deviation is too large.
+    """
     rate = _varying_with(key, rate)
     of_few, of_many = jax.random.split(key)
-    is_many = (rate >= _MANY) & (rate < jnp.inf)
+    is_many = (rate >= _MANY) & (rate < jnp.finfo(rate.dtype).eps ** -3.0)
     few = _by_waiting(of_few, jnp.where(rate < _MANY, rate, -1.0), lambda u: -jnp.log1p(-u))
     mean = jnp.where(is_many, rate, _MANY)
 
@@ -81,9 +84,9 @@ def multinomial(
     if len(table) < len(probability):  # fewer tables to be sorted
         probability, table = probability[table], jnp.arange(len(table), dtype=jnp.int32)
     if (d := probability.shape[1]) <= _FEW_WORDS:
-        counts = word_by_word(key, probability, table, total)
+        counts = _word_by_word(key, probability, table, total)
     else:
-        counts = shortcut(jnp.max(total) <= d, _one_after_another, word_by_word, key, probability, table, total)
+        counts = shortcut(jnp.max(total) <= d, _one_after_another, _word_by_word, key, probability, table, total)
     possible = (jnp.sum(probability, axis=1) > 0)[table] & (total >= 0)
     return jnp.where(possible[:, None], counts, jnp.nan)
 
@@ -104,14 +107,12 @@ def _one_after_another(key: Array, probability: Array, table: Array, total: Arra
     return lax.while_loop(lambda state: state[0] < most, draw, start)[1]
 
 
-def word_by_word(
-    key: Array, probability: Float[Array, "tables d"], table: Int[Array, " n"], total: Int[Array, " n"]
-) -> Float[Array, "n d"]:
+def _word_by_word(key: Array, probability: Array, table: Array, total: Array) -> Array:
     """The same by binomial numbers, how many of what is left are this word: of many words in parts, side by side.
 
     Shares of what is left are of sums from the other end, in which nothing cancels.
     """
-    d, total = probability.shape[1], total.astype(probability.dtype)
+    d = probability.shape[1]
     if d <= _FEW_WORDS:
         return _in_turn(key, probability.T, table, total).T
     of_parts, of_words = jax.random.split(key)
