@@ -78,20 +78,20 @@ def multinomial(
 ) -> Float[Array, "n d"]:
     """How often each word is in a document of so many, by one of several tables; NaN by a table that has no words.
 
-    One after another where no document has more of them than there are different ones, else by numbers of each.
+    Each is drawn by itself where no document has more of them than there are different ones.
     """
     total = total.astype(probability.dtype)
     if len(table) < len(probability):  # fewer tables to be sorted
         probability, table = probability[table], jnp.arange(len(table), dtype=jnp.int32)
     if (d := probability.shape[1]) <= _FEW_WORDS:
-        counts = _word_by_word(key, probability, table, total)
+        counts = _by_shares(key, probability, table, total)
     else:
-        counts = shortcut(jnp.max(total) <= d, _one_after_another, _word_by_word, key, probability, table, total)
+        counts = shortcut(jnp.max(total) <= d, _by_single_draws, _by_shares, key, probability, table, total)
     possible = (jnp.sum(probability, axis=1) > 0)[table] & (total >= 0)
     return jnp.where(possible[:, None], counts, jnp.nan)
 
 
-def _one_after_another(key: Array, probability: Array, table: Array, total: Array) -> Array:
+def _by_single_draws(key: Array, probability: Array, table: Array, total: Array) -> Array:
     probability, table, total = _varying_with(key, probability, table, total)
     (n,), d = table.shape, probability.shape[1]
     wheel, at_once = draws.Wheel.of(probability[:, None]), min(max(_WORDS_AT_ONCE // n, 1), d)
@@ -107,8 +107,8 @@ def _one_after_another(key: Array, probability: Array, table: Array, total: Arra
     return lax.while_loop(lambda state: state[0] < most, draw, start)[1]
 
 
-def _word_by_word(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    """The same by binomial numbers, how many of what is left are this word: of many words in parts, side by side.
+def _by_shares(key: Array, probability: Array, table: Array, total: Array) -> Array:
+    """By binomial numbers, how many of what is left are this word: those of many in parts, side by side.
 
     Shares of what is left are of sums from the other end, in which nothing cancels.
     """
