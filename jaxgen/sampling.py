@@ -27,7 +27,7 @@ def sample(
 
     Gaussian features are made from standard normal ones, x = μ + L z, and have the derivatives of that; those are of
     JAX, which in float32 draws none below −5.42 or above 5.22. Classes, and features that are counts or categories,
-    jump: their derivatives are 0, and are not those of an expectation. None is drawn of a probability below 2⁻³³.
+    jump: their derivatives are 0, and are not those of an expectation. What is rarer than 2⁻³³ is never drawn of those.
 
     Args:
         key: a key of `jax.random`.
