@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import count_draws, domains, draws
+from jaxgen import continuous_draws, count_draws, domains
 from jaxgen.density import table_shape
 from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
@@ -98,7 +98,7 @@ class DirichletMultinomial(NamedTuple):
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""
         of_probabilities, of_words = jax.random.split(key)
-        larger, log_power = draws.gamma(of_probabilities, self.concentration[y])
+        larger, log_power = continuous_draws.gamma(of_probabilities, self.concentration[y])
         theta = jax.nn.softmax(jnp.log(larger) + log_power, axis=1)
         return count_draws.multinomial(of_words, theta, jnp.arange(len(theta), dtype=jnp.int32), total_count)
 
@@ -187,7 +187,7 @@ class NegativeBinomial(NamedTuple):
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y."""
         of_rates, of_events = jax.random.split(key)
-        larger, log_power = draws.gamma(of_rates, self.shape[y])
+        larger, log_power = continuous_draws.gamma(of_rates, self.shape[y])
         return count_draws.poisson(of_events, larger / self.rate[y] * jnp.exp(log_power))
 
     def linear(self) -> None:

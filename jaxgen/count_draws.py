@@ -8,14 +8,14 @@ of 1e-7 are never 1, and the variance of those of a rate of 10⁸, or of 2²⁴ 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from jaxgen import draws
-from jaxgen.numerics import safe_divide, shortcut, varying_alike
+from jaxgen.numerics import log1p_less, safe_divide, shortcut
 from jaxgen.rising import stirling_series
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
     A rate that is rounded by much more than its own deviation is too large.
     """
-    rate = _varying_with(key, rate)
+    rate = draws.varying_with(key, rate)
     of_few, of_many = jax.random.split(key)
     is_many = (rate >= _MANY) & (rate < jnp.finfo(rate.dtype).eps ** -3.0)
     few = _by_waiting(of_few, jnp.where(rate < _MANY, rate, -1.0), lambda u: -jnp.log1p(-u))
@@ -57,7 +57,7 @@ def binomial(
     key: Array, count: Float[Array, "*shape"], present: Float[Array, "*shape"], absent: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
     """How many of so many events happen, by the smaller of their probability and that of their absence."""
-    count, present, absent = _varying_with(key, count, present, absent)
+    count, present, absent = draws.varying_with(key, count, present, absent)
     of_few, of_many = jax.random.split(key)
     rare = jnp.minimum(present, absent)
     is_many = count * rare >= _MANY
@@ -97,7 +97,7 @@ def multinomial(
 
 
 def _by_single_draws(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    probability, table, total = _varying_with(key, probability, table, total)
+    probability, table, total = draws.varying_with(key, probability, table, total)
     (n,), d = table.shape, probability.shape[1]
     wheel, at_once = draws.Wheel.of(probability[:, None]), min(max(_WORDS_AT_ONCE // n, 1), d)
     document, most = jnp.arange(n, dtype=jnp.int32)[:, None], jnp.max(total).astype(jnp.int32)
@@ -130,7 +130,7 @@ def _by_shares(key: Array, probability: Array, table: Array, total: Array) -> Ar
 
 def _in_turn(key: Array, probability: Array, table: Array, total: Array) -> Array:
     """How many are of each category, along the first axis; the tables are along the second."""
-    probability, table, total = _varying_with(key, probability, table, total)
+    probability, table, total = draws.varying_with(key, probability, table, total)
     these = lax.cumsum(probability, reverse=True)
     later = jnp.concatenate([these[1:], jnp.zeros_like(these[:1])])
     shares = safe_divide(probability, these), safe_divide(later, these)
@@ -190,20 +190,17 @@ def _by_rejection(
     modes = jax.vmap(lambda step: log_probability(whole + step, step - fraction))(jnp.arange(2, dtype=mean.dtype))
     log_hat = jnp.log((2.83 + 5.1 / b) * deviation) + jnp.max(modes, axis=0)
 
-    def propose(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        step, number, done = state
-        of_place, of_level = jax.random.split(jax.random.fold_in(key, step))
+    def propose(key: Array) -> tuple[Array, Array]:
+        of_place, of_level = jax.random.split(key)
         u = jax.random.uniform(of_place, mean.shape, mean.dtype) - 0.5
         edge = 0.5 - jnp.abs(u)
         steps = jnp.floor((2 * a / edge + b) * u + fraction + 0.5)
         inside = (whole + steps >= 0) & (whole + steps <= most)
         steps = jnp.where(inside, steps, 0.0)
         level = jnp.log(draws.uniform(of_level, mean.shape, mean.dtype)) + log_hat - jnp.log(a / edge**2 + b)
-        accepted = inside & (level <= log_probability(whole + steps, steps - fraction))
-        return step + 1, jnp.where(accepted, whole + steps, number), done | accepted
+        return whole + steps, inside & (level <= log_probability(whole + steps, steps - fraction))
 
-    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(mean), ~wanted)
-    return lax.while_loop(lambda state: ~jnp.all(state[2]), propose, start)[1]
+    return draws.until_accepted(key, propose, jnp.zeros_like(mean), wanted)
 
 
 # log k! − k log k + k for the first k, for which Stirling's series is not exact.
@@ -219,19 +216,6 @@ def _log_of_rest(number: Array) -> Array:
 
 
 def _divergence(number: Array, mean: Array, beyond: Array) -> Array:
-    """x log(x / m) − x + m, of which x − m is known exactly; by a series where it is near 0.
-
-    (Loader 2000, Fast and accurate computation of binomial probabilities.)
-    """
-    v = beyond / (number + mean)
-    square = v * v
-    series = jnp.polyval(jnp.asarray([1 / (2 * j + 1) for j in range(8, 0, -1)], v.dtype), square)
-    near = beyond * v + 2 * number * v * square * series
-    far = number * jnp.log(jnp.where(number > 0, number / mean, 1.0)) - beyond
-    return jnp.where(jnp.abs(v) < 0.1, near, far)
-
-
-def _varying_with(key: Array, *arrays: Any) -> Any:
-    """The same numbers without derivatives, varying as a key does inside `shard_map`."""
-    alike = varying_alike(*lax.stop_gradient(arrays), jax.random.key_data(key))[:-1]
-    return alike[0] if len(alike) == 1 else alike
+    """x log(x / m) − x + m, of which x − m is known exactly (Loader 2000)."""
+    some = jnp.where(number > 0, number, 1.0)
+    return jnp.where(number > 0, -number * log1p_less(-beyond / some), -beyond)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import domains
+from jaxgen import continuous_draws, domains
 from jaxgen.density import table_shape
 from jaxgen.distances import LinearGaussian, are_near, log_normal, squared_distances
 from jaxgen.numerics import LOG_2PI, matmul, shortcut
@@ -119,7 +118,7 @@ class DiagonalGaussian(NamedTuple):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + σ_k z."""
-        noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
+        noise = continuous_draws.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
         return self.mean[y] + jnp.broadcast_to(self.scale, self.mean.shape)[y] * noise
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:

@@ -1,31 +1,60 @@
-"""Draws of events and categories, rare ones too: by uniform numbers that are as fine as floats are, from 2^-33 on.
+"""Draws of events and categories, rare ones too: by uniform numbers that in float32 are multiples of 2^-40.
 
-Those of `jax.random.uniform` are multiples of 2^-23 in float32: they make an event of probability 1e-8 one of 1.2e-7.
+Those of `jax.random.uniform` are multiples of 2^-23 there: they make an event of probability 1e-8 one of 1.2e-7.
 Of noise for each of several categories the largest wins, and there one of 3e-8 wins a tenth as often as it should.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxgen.numerics import varying_alike
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jax import Array
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, UInt
 
 # Categories of which the cumulative sums are one row: half an eps of the whole is a 10,000th of what one of so many has
 # on average, at most. More are drawn in two steps.
 _MOST_IN_ROW = 2**10
 
 
-def uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
-    """Uniform numbers in [2^-33, 1), (1 + u) 2^-(e + 1), where e has a geometric law."""
-    of_exponent, of_fraction = jax.random.split(key)
-    exponent = lax.clz(jax.random.bits(of_exponent, shape, jnp.uint32)).astype(jnp.int32)
-    return jnp.ldexp(1 + jax.random.uniform(of_fraction, shape, dtype), -1 - exponent)
+def uniform(key: Array, shape: tuple[int, ...], dtype: Any) -> Float[Array, "*shape"]:
+    """Uniform numbers in (0, 1), fine near 0."""
+    bits, rest = _bits(key, shape, dtype)
+    below_one = 1 - float(jnp.finfo(dtype).epsneg)
+    return jnp.minimum((bits.astype(dtype) + rest) * _unit(bits), below_one)
+
+
+def to_nearer_end(
+    key: Array, shape: tuple[int, ...], dtype: Any
+) -> tuple[Float[Array, "*shape"], Bool[Array, "*shape"]]:
+    """How far uniform numbers are from 0 or 1, by what is nearer, (0, ½]; and whether that is 1."""
+    bits, rest = _bits(key, shape, dtype)
+    return ((bits >> 1).astype(dtype) + rest) * _unit(bits), (bits & 1) == 1
+
+
+def _bits(key: Array, shape: tuple[int, ...], dtype: Any) -> tuple[UInt[Array, "*shape"], Array | float]:
+    """The first bits of uniform numbers, 32 or for float64 64, and what follows, in units of the last: 8 bits, or ½."""
+    if jnp.finfo(dtype).bits == 64:
+        return jax.random.bits(key, shape, jnp.uint64), 0.5
+    of_bits, of_rest = jax.random.split(key)
+    # JAX makes a word for each number of fewer bits as well; here it is one for four numbers.
+    number = math.prod(shape)
+    words = jax.random.bits(of_rest, (-(-number // 4), 1), jnp.uint32)
+    rest = (words >> jnp.arange(0, 32, 8, dtype=jnp.uint32)[None]).reshape(-1)[:number].reshape(shape) & 255
+    return jax.random.bits(of_bits, shape, jnp.uint32), (rest.astype(dtype) + 0.5) / 256
+
+
+def _unit(bits: UInt[Array, "*shape"]) -> float:
+    return 2.0 ** -jnp.iinfo(bits.dtype).bits
 
 
 def events(
@@ -36,18 +65,34 @@ def events(
     return jnp.where(log_present <= log_absent, level < log_present, level >= log_absent)
 
 
-def gamma(key: Array, shape: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-    """Gamma variables as products: one of a shape of 1 or more, and the log of a power of a uniform number.
+def until_accepted(
+    key: Array,
+    propose: Callable[[Array], tuple[Float[Array, "*shape"], Bool[Array, "*shape"]]],
+    otherwise: Float[Array, "*shape"],
+    wanted: Bool[Array, "*shape"],
+) -> Float[Array, "*shape"]:
+    """The first proposal of each that is accepted, by rounds for all of them, which fill vectors.
 
-    The latter is 0 where the shape is no smaller, and else log u / a, beside one of shape a + 1 (Marsaglia & Tsang
-    2000, A simple method for generating gamma variables, section 6). Of a small shape only u that are next to 1 leave
-    anything: those of JAX's own gammas are multiples of 2^-23 there.
+    Args:
+        key: of all rounds.
+        propose: from the key of a round to proposals, and which of them are accepted.
+        otherwise: what stands where none is wanted.
+        wanted: where one is.
     """
-    of_larger, of_power = jax.random.split(key)
-    is_small = shape < 1
-    larger = jax.random.gamma(of_larger, jnp.where(is_small, shape + 1, shape), dtype=shape.dtype)
-    power = jnp.log1p(-uniform(of_power, shape.shape, shape.dtype)) / jnp.where(is_small, shape, 1.0)
-    return larger, jnp.where(is_small, power, 0.0)
+
+    def go_on(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        step, drawn, done = state
+        proposed, accepted = propose(jax.random.fold_in(key, step))
+        return step + 1, jnp.where(accepted & ~done, proposed, drawn), done | accepted
+
+    start = (jnp.zeros((), jnp.int32), otherwise, ~wanted)
+    return lax.while_loop(lambda state: ~jnp.all(state[2]), go_on, start)[1]
+
+
+def varying_with(key: Array, *arrays: Any) -> Any:
+    """The same numbers without derivatives, varying as a key does inside `shard_map`."""
+    alike = varying_alike(*lax.stop_gradient(arrays), jax.random.key_data(key))[:-1]
+    return alike[0] if len(alike) == 1 else alike
 
 
 class Wheel(NamedTuple):

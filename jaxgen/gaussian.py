@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import domains
+from jaxgen import continuous_draws, domains
 from jaxgen.conditional import drawn, residuals
 from jaxgen.density import table_shape
 from jaxgen.diagonal import DiagonalGaussian
@@ -107,7 +107,7 @@ class Gaussian(NamedTuple):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: None = None) -> Float[Array, "n d"]:
         """One draw from the density of each class in y: μ_k + L_k z."""
-        noise = jax.random.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
+        noise = continuous_draws.normal(key, (y.shape[0], self.num_features), self.mean.dtype)
 
         def of_class(x: Array, factor: tuple[Array, Array]) -> tuple[Array, None]:
             k, cholesky = factor
@@ -123,7 +123,7 @@ class Gaussian(NamedTuple):
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw of what was not observed, given what was, from the density of each class in y."""
-        normal = jax.random.normal(key, x.shape, self.mean.dtype)
+        normal = continuous_draws.normal(key, x.shape, self.mean.dtype)
         residual, noise = drawn(x, y, self.mean, inverse_factor(self.cholesky), normal)
         return self.mean[y] + residual + noise
 

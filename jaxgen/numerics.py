@@ -167,3 +167,14 @@ def drop_impossible(log_probability: Array) -> Array:
 def count_impossible(log_probability: Array) -> Array:
     """1 in place of each −∞, 0 elsewhere."""
     return jnp.isneginf(log_probability).astype(log_probability.dtype)
+
+
+def log1p_less(x: Array) -> Array:
+    """log(1 + x) − x, by a series where the two are near each other, in v = x/(2 + x) as log(1 + x) = 2 artanh v.
+
+    (Loader 2000, Fast and accurate computation of binomial probabilities.)
+    """
+    v = x / (2 + x)
+    square = v * v
+    series = jnp.polyval(jnp.asarray([1 / (2 * j + 1) for j in range(8, 0, -1)], v.dtype), square)
+    return jnp.where(jnp.abs(v) < 0.1, v * (2 * square * series - x), jnp.log1p(x) - x)

@@ -25,9 +25,10 @@ def sample(
 ) -> tuple[Float[Array, "n d"], Int[Array, " n"]]:
     """Independent draws from p(x, y), or from p(x | y) of given classes; exact.
 
-    Gaussian features are made from standard normal ones, x = μ + L z, and have the derivatives of that; those are of
-    JAX, which in float32 draws none below −5.42 or above 5.22. Classes, and features that are counts or categories,
-    jump: their derivatives are 0, and are not those of an expectation. What is rarer than 2⁻³³ is never drawn of those.
+    Gaussian features are made from standard normal ones, x = μ + L z, and have the derivatives of that. Classes, and
+    features that are counts or categories, jump: their derivatives are 0, and are not those of an expectation. In
+    float32 all numbers come of uniform ones of 40 bits: what is rarer than 2⁻⁴¹ is never drawn, no normal number beyond
+    7.05 deviations.
 
     Args:
         key: a key of `jax.random`.

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import domains
+from jaxgen import continuous_draws, domains
 from jaxgen.conditional import drawn
 from jaxgen.density import table_shape
 from jaxgen.gaussian import Gaussian, WhitenedGaussian
@@ -109,7 +109,7 @@ class StudentT(NamedTuple):
         """
         of_noise, of_scale = jax.random.split(key)
         gaussian = Gaussian(self.mean, self.cholesky)
-        normal = jax.random.normal(of_noise, x.shape, self.mean.dtype)
+        normal = continuous_draws.normal(of_noise, x.shape, self.mean.dtype)
         residual, noise = drawn(x, y, self.mean, inverse_factor(self.cholesky), normal)
         degrees, spread = (jnp.broadcast_to(each, self.mean.shape[:1])[y] for each in (self.degrees, self.spread))
         distance = jnp.take_along_axis(gaussian.marginal_distances(x)[0], y[:, None], axis=1)[:, 0]
@@ -217,7 +217,7 @@ class DiagonalStudentT(NamedTuple):
         """One draw from the density of each class in y."""
         of_noise, of_scale = jax.random.split(key)
         half = jnp.broadcast_to(self.degrees / 2, self.mean.shape)[y]
-        noise = jax.random.normal(of_noise, half.shape, self.mean.dtype)
+        noise = continuous_draws.normal(of_noise, half.shape, self.mean.dtype)
         return self.mean[y] + _widened(of_scale, half, self.scale[y] * noise)
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
@@ -232,7 +232,8 @@ class DiagonalStudentT(NamedTuple):
 
 def _widened(key: Array, half: Float[Array, "n d_or_1"], noise: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """Noise divided by √u, u ~ χ²_ν / ν drawn with ν/2 given. Where it is within range neither u nor √u need be."""
-    fourth_root = jnp.exp((jnp.log(half) - jax.random.loggamma(key, half, dtype=half.dtype)) / 4)
+    larger, log_power = continuous_draws.gamma(key, half)
+    fourth_root = jnp.exp((jnp.log(half / larger) - log_power) / 4)
     return noise * fourth_root * fourth_root
 
 

@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from registry import CASES, D, K, each, each_case
 
 import jaxgen as jg
 from benchmarks import __main__ as command
 from benchmarks import samples
-from jaxgen import count_draws, draws
+from jaxgen import continuous_draws, count_draws, draws
 
 N = 20_000
 TOTAL = 7
@@ -97,13 +98,53 @@ def test_poisson_and_categorical_samples_have_their_frequencies():
         assert scipy.stats.chisquare(np.bincount(x[:, column]), 5_000 * table).pvalue > 1e-3
 
 
-def test_uniform_numbers_are_as_fine_near_zero_as_floats_are():
-    u = np.asarray(draws.uniform(jax.random.key(0), (2_000_000,), jnp.float32), np.float64)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_uniform_numbers_are_fine_near_their_ends(dtype):
+    shape = (2_000_001,)
+    u = np.asarray(draws.uniform(jax.random.key(0), shape, dtype), np.float64)
+    distance, is_above = map(np.asarray, draws.to_nearer_end(jax.random.key(1), shape, dtype))
     assert 0 < u.min() < u.max() < 1
-    few = 2.0**10 * u[u < 2.0**-10]
-    for numbers in (u[:100_000], few):
+    assert 0 < distance.min() < distance.max() <= 0.5
+    assert abs(is_above.mean() - 0.5) < 0.002
+    for numbers in (u, distance[is_above], distance[~is_above]):
+        few = 2.0**10 * np.asarray(numbers, np.float64)[numbers < 2.0**-10]
+        assert scipy.stats.kstest(few, "uniform").pvalue > 1e-3
+        assert np.mean(few % 2.0**-13 == 0) < 0.01  # as all of jax.random are
+    whole = np.where(is_above, 1 - np.asarray(distance, np.float64), distance)
+    for numbers in (u[:100_000], whole[:100_000]):
         assert scipy.stats.kstest(numbers, "uniform").pvalue > 1e-3
-    assert np.mean(u[u < 2.0**-10] % 2.0**-23 == 0) < 0.01
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_normal_numbers_are_quantiles_of_fine_uniform_ones(dtype):
+    key, shape = jax.random.key(0), (1_000, 1_000)
+    z = np.asarray(continuous_draws.normal(key, shape, dtype), np.float64)
+    distance, is_above = map(np.asarray, draws.to_nearer_end(key, shape, dtype))
+    expected = scipy.stats.norm.ppf(distance.astype(np.float64))
+    np.testing.assert_allclose(np.where(is_above, -z, z), expected, rtol=8 * np.finfo(dtype).eps, atol=1e-7)
+    assert scipy.stats.kstest(z[:100].ravel(), "norm").pvalue > 1e-3
+    beyond = scipy.stats.norm.sf(np.abs(z)[np.abs(z) > 3]) / scipy.stats.norm.sf(3)
+    assert scipy.stats.kstest(beyond, "uniform").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_gamma_variables_have_their_distribution_and_derivative(dtype):
+    n, shapes = 100_000, np.array([0.05, 0.7, 1.0, 3.0, 40.0, 1e7], dtype)
+    draw = jax.jit(lambda key, a: continuous_draws.gamma(key, jnp.broadcast_to(a, (n, len(a)))))
+    larger, log_power = (np.asarray(each, np.float64) for each in draw(jax.random.key(0), shapes))
+    for a, column in zip(shapes.astype(float), (larger * np.exp(log_power)).T, strict=True):
+        below = scipy.stats.gamma(a).cdf(column)
+        assert scipy.stats.kstest(below, "uniform").pvalue > 1e-3
+        for rare in (below, 1 - below):
+            assert scipy.stats.kstest(rare[rare < 1e-2] / 1e-2, "uniform").pvalue > 1e-3
+    a = np.linspace(1, 9, 20).astype(dtype)  # where the power is 1
+    (drawn, _), (slope, _) = jax.jvp(lambda a: continuous_draws.gamma(jax.random.key(1), a), (a,), (np.ones_like(a),))
+    a, drawn, step = a.astype(float), np.asarray(drawn, np.float64), 1e-6
+    below = scipy.special.gammainc(a + step, drawn) - scipy.special.gammainc(a - step, drawn)
+    expected = -below / (2 * step) / scipy.stats.gamma(a).pdf(drawn)
+    np.testing.assert_allclose(slope, expected, rtol=1e-4 if dtype == jnp.float32 else 1e-7)
+    larger, log_power = continuous_draws.gamma(jax.random.key(2), jnp.array([0.0, np.inf, np.nan, -2.0], dtype))
+    np.testing.assert_array_equal(larger * jnp.exp(log_power), [0, np.inf, np.nan, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -120,7 +161,7 @@ def test_rare_events_are_drawn_with_their_own_probability_in_float32(n, rare, le
         chance = jnp.broadcast_to(jnp.exp(log_chance[0]), (n,))
         counted = count_draws.poisson(key, chance)
         tried = count_draws.binomial(key, jnp.ones_like(chance), chance, 1 - chance)
-        near_one = draws.gamma(key, chance)[1] > -1
+        near_one = continuous_draws.gamma(key, chance)[1] > -1
         return jnp.array([jnp.sum(each) for each in (seen, ~unseen, first, counted > 0, tried > 0, near_one)])
 
     found = numbers(jax.random.key(0), jnp.log(jnp.asarray([rare, 1 - rare], jnp.float32)))
