@@ -156,18 +156,14 @@ def outside(parts: Any, others: Any) -> Any:
 
 
 def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:
-    """The fold of each row, and the rows of each fold, of folds as `cross_validate` takes them.
-
-    A number deals each class out in turn.
-    """
+    """The fold of each row, and how many rows each fold has, of folds as `cross_validate` takes them."""
     if isinstance(folds, str) and folds == "leave-one-out":
         return np.arange(len(y)), np.ones(len(y), int)
     fold = arguments.real(folds)
     if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
         remedy = f" Of {len(y)} rows there are from 2 to {len(y)} folds; 'leave-one-out' makes each row one."
         folds = arguments.check_integer("folds", folds, least=2, most=len(y), remedy=remedy)
-        fold = np.empty(len(y), int)
-        fold[_order(y)] = np.arange(len(y)) % folds
+        fold = _stratified(y, folds)
         return fold, np.bincount(fold)
     if fold is None or fold.ndim != 1:
         kind = ValueError if isinstance(folds, str) else TypeError
@@ -185,6 +181,24 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, 
             + (f", and fold {empty[0]} is empty." if len(empty) else ".")
         )
     return fold, sizes
+
+
+def _stratified(y: Int[np.ndarray, " n"], number: int) -> Int[np.ndarray, " n"]:
+    """The fold of each row, as scikit-learn's StratifiedKFold has it.
+
+    A fold has as many rows of a class as if those of one class after the other were dealt out in turn, and they follow
+    those of the fold before. The class of the first row is the first.
+    """
+    order = _order(y)
+    classes = np.split(order, np.flatnonzero(np.diff(y[order])) + 1)
+    fold, dealt = np.empty(len(y), int), 0
+    for mine in sorted(classes, key=lambda mine: mine[0]):
+        turn = np.arange(min(len(mine), number))
+        times, turn = (len(mine) - 1 - turn) // number + 1, (dealt + turn) % number
+        in_order = np.argsort(turn)
+        fold[mine] = np.repeat(turn[in_order], times[in_order])
+        dealt += len(mine)
+    return fold
 
 
 def members(fold: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " folds"]) -> list[Int[np.ndarray, " m"]]:

@@ -68,9 +68,9 @@ def cross_validate(
         estimator: any of jaxgen's.
         x: features (n, d), concrete; sparse rows where the estimator counts.
         y: labels (n,), concrete.
-        folds: their number, each with its share of every class, in the order of the rows; or the fold of each row,
-            0 … F − 1, (n,); or "leave-one-out", every row by itself, of dense x where the estimator is generative. The
-            result of a row, or of a fold, of weight 0 is NaN.
+        folds: their number, dealt out as by scikit-learn's StratifiedKFold: each with its share of every class, in the
+            order of the rows; or the fold of each row, 0 … F − 1, (n,); or "leave-one-out", every row by itself, of
+            dense x where the estimator is generative. The result of a row, or of a fold, of weight 0 is NaN.
         num_classes: K; inferred from y.
         sample_weight: a weight for each row, (n,), in the fit and in the judgement.
         observed: True for the entries of x that count, as for `fit`, in both as well; full covariances, which fill in

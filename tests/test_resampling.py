@@ -1,6 +1,7 @@
 """Cross-validation and leave-one-out against fits without a fold and scikit-learn's; the bootstrap against its rows."""
 
 import dataclasses
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +14,12 @@ from jax.experimental import sparse
 from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import KFold, LeaveOneOut, cross_val_predict, cross_val_score
+from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
 from jaxgen import platform, threads
-from jaxgen.folds import Deal, Part, Rows, members
+from jaxgen.folds import Deal, Part, Rows, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, _all_but_each, kind_for
 from jaxgen.replicates import row_counts
@@ -167,6 +168,26 @@ def test_something_must_be_left_to_fit_to(estimator):
             jg.cross_validate(estimator, x, Y[:8], folds=fold, sample_weight=weight)
     with pytest.raises(ValueError, match="found all of it in fold 3"):
         jg.cross_validate(estimator, X[:8], Y[:8], folds="leave-one-out", sample_weight=np.arange(8) == 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "number"),
+    [
+        (Y, 10),
+        (np.sort(Y)[::-1], 7),
+        (np.repeat([4, 0, -2], [9, 80, 23]), 9),  # a row without weight may have any label
+        (np.repeat([1, 0, 3], [1, 2, 13]), 12),  # more than there are rows of most classes
+        (np.arange(40) % 20, 2),
+    ],
+)
+def test_a_number_of_folds_means_those_of_scikit_learn(labels, number):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of small classes
+        splits = list(StratifiedKFold(number).split(np.zeros((len(labels), 1)), labels))
+    fold, sizes = fold_of_each(number, labels)
+    for mine, size, (_, test) in zip(members(fold, sizes), sizes, splits, strict=True):
+        np.testing.assert_array_equal(mine, test)
+        assert size == len(test)
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
