@@ -1,4 +1,4 @@
-"""Cases of `throughput` for mixtures of Gaussians: steps of EM from the same start."""
+"""Cases of `throughput` for mixtures of Gaussians: steps of EM from the same start, and draws."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 CLASSES, STEPS = 10, 10
 # Of the labels that the start is fitted to, beside those that guessing hits: from there ten steps do not arrive.
 RIGHT = 0.05
+# Standard errors that none of a thousand differences of samples goes beyond.
+SURPRISING = 6.0
 Kind = Literal["diag", "full", "tied"]
 
 
@@ -72,6 +75,37 @@ def steps(sizes: Sizes, *, estimator: Any, kind: Kind, operations: Callable[[int
     )
 
 
+def draws(sizes: Sizes, *, estimator: Any, kind: Kind) -> Job:
+    """As many new rows as there are; they agree by the means and variances of each class, in standard errors."""
+    n, d = sizes.rows // 2, sizes.features // 2
+    x, y, _ = gaussian_rows(n, d, CLASSES)
+    c = jg.fit(estimator, x, y, num_classes=CLASSES)
+    mixture = GaussianMixture(CLASSES, covariance_type=kind, random_state=0)
+    mixture.means_, mixture.covariances_ = parameters(c)
+    mixture.weights_ = np.exp(np.asarray(c.log_prior, np.float64))
+    mixture.weights_ /= mixture.weights_.sum()
+
+    def moments(drawn: tuple[Any, Any]) -> np.ndarray:
+        x, y = (np.asarray(each) for each in drawn)
+        each = [x[y == k].astype(np.float64) for k in range(CLASSES)]
+        return np.array([[len(mine) + np.zeros(d), mine.mean(axis=0), mine.var(axis=0)] for mine in each])
+
+    def difference(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> float:
+        (rows, mean, variance), (others, mean_there, variance_there) = (
+            np.moveaxis(moments(drawn), 1, 0) for drawn in (ours, theirs)
+        )
+        error = np.sqrt(1 / rows + 1 / others)
+        by_mean = np.abs(mean - mean_there) / (error * np.sqrt((variance + variance_there) / 2))
+        return float(max(by_mean.max(), (np.abs(np.log(variance / variance_there)) / (error * np.sqrt(2))).max()))
+
+    return Job(
+        sizes={"rows": n, "features": d, "classes": CLASSES},
+        ours=lambda: jg.sample(jax.random.key(0), c, n),
+        others={SKLEARN: lambda: mixture.sample(n)},
+        difference=difference,
+    )
+
+
 # Of each cell a step takes two products for scores and two for sums, or whitens it and makes a product for a scatter,
 # for each class or once.
 def _diagonal(d: int) -> int:
@@ -105,4 +139,6 @@ CASES = [
         1e-3,
         partial(steps, estimator=jg.LDA(ridge=0.0), kind="tied", operations=_tied),
     ),
+    ("samples, diagonal mixture", None, SURPRISING, partial(draws, estimator=jg.GaussianNB(), kind="diag")),
+    ("samples, full mixture", None, SURPRISING, partial(draws, estimator=jg.QDA(), kind="full")),
 ]
