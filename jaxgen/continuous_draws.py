@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 
+# Shapes, by the bytes of a float, at which two ways to the derivative of a number by its shape err by the same: 3e-5 in
+# float32, 1e-10 in float64.
+_LARGE = {4: 1e3, 8: 5e6}
+
+
 def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Float[Array, "*shape"]:
     """Standard normal numbers, by the quantile function."""
     distance, is_above = draws.to_nearer_end(key, shape, dtype)
@@ -38,16 +43,17 @@ def gamma(key: Array, shape: Float[Array, "*shape"]) -> tuple[Float[Array, "*sha
     """
     of_larger, of_power = jax.random.split(key)
     is_small = shape < 1
-    larger = _gamma_of_one_or_more(of_larger, jnp.where(is_small, shape + 1, shape))
+    proper_or_nan = jnp.where(shape < 0, jnp.nan, shape)
+    larger = _gamma_of_one_or_more(of_larger, jnp.where(is_small, proper_or_nan + 1, shape))
     distance, is_above = draws.to_nearer_end(of_power, shape.shape, shape.dtype)
     log_uniform = jnp.where(is_above, jnp.log1p(-distance), jnp.log(distance))
-    return larger, jnp.where(is_small, log_uniform / jnp.where(is_small, shape, 1.0), 0.0)
+    return larger, jnp.where(is_small, log_uniform / jnp.where(is_small, jnp.abs(shape), 1.0), 0.0)
 
 
 @jax.custom_jvp
 def _gamma_of_one_or_more(key: Array, shape: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """By the cube of a normal variable near 1, proposed and rejected (Marsaglia & Tsang 2000)."""
-    shape = draws.varying_with(key, shape)
+    key, shape = draws.varying_alike_with(key, shape)
     mean = shape - 1 / 3
     deviation = 1 / jnp.sqrt(9 * mean)
 
@@ -60,12 +66,20 @@ def _gamma_of_one_or_more(key: Array, shape: Float[Array, "*shape"]) -> Float[Ar
         level = jnp.log(draws.uniform(of_level, shape.shape, shape.dtype))
         return mean * (1 + beyond) ** 3, level <= log_ratio
 
-    proper = (shape >= 1) & (shape < jnp.inf)
-    return draws.until_accepted(key, propose, jnp.where(shape == jnp.inf, shape, jnp.nan), proper)
+    return draws.until_accepted(key, propose, shape, shape < jnp.inf)
 
 
 @_gamma_of_one_or_more.defjvp
 def _gamma_jvp(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
-    """That of the number which keeps the probability below it."""
-    drawn, derivative = _gamma_of_one_or_more(*primals), cast("Callable[..., Array]", lax.random_gamma_grad)
-    return drawn, derivative(primals[1], drawn) * tangents[1]
+    """That of the number which keeps the probability below it.
+
+    Of a large shape by Wilson & Hilferty (1931), where the cube root of the number is normal: its error falls with the
+    shape to the power of −1.5, that of JAX's series grows, and so does its time.
+    """
+    _, shape = primals
+    drawn, of_series = _gamma_of_one_or_more(*primals), cast("Callable[..., Array]", lax.random_gamma_grad)
+    large = shape > _LARGE[shape.dtype.itemsize]
+    root = jnp.cbrt(drawn / (shape - 1 / 3))
+    by_root = root**2 * (root - 1.5 * (root - 1))
+    derivative = jnp.where(large, by_root, of_series(*(jnp.where(large, 1.0, each) for each in (shape, drawn))))
+    return drawn, derivative * tangents[1]

@@ -40,7 +40,7 @@ def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
     A rate that is rounded by much more than its own deviation is too large.
     """
-    rate = draws.varying_with(key, rate)
+    key, rate = draws.varying_alike_with(key, rate)
     of_few, of_many = jax.random.split(key)
     is_many = (rate >= _MANY) & (rate < jnp.finfo(rate.dtype).eps ** -3.0)
     few = _by_waiting(of_few, jnp.where(rate < _MANY, rate, -1.0), lambda u: -jnp.log1p(-u))
@@ -57,7 +57,7 @@ def binomial(
     key: Array, count: Float[Array, "*shape"], present: Float[Array, "*shape"], absent: Float[Array, "*shape"]
 ) -> Float[Array, "*shape"]:
     """How many of so many events happen, by the smaller of their probability and that of their absence."""
-    count, present, absent = draws.varying_with(key, count, present, absent)
+    key, count, present, absent = draws.varying_alike_with(key, count, present, absent)
     of_few, of_many = jax.random.split(key)
     rare = jnp.minimum(present, absent)
     is_many = count * rare >= _MANY
@@ -97,7 +97,7 @@ def multinomial(
 
 
 def _by_single_draws(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    probability, table, total = draws.varying_with(key, probability, table, total)
+    key, probability, table, total = draws.varying_alike_with(key, probability, table, total)
     (n,), d = table.shape, probability.shape[1]
     wheel, at_once = draws.Wheel.of(probability[:, None]), min(max(_WORDS_AT_ONCE // n, 1), d)
     document, most = jnp.arange(n, dtype=jnp.int32)[:, None], jnp.max(total).astype(jnp.int32)
@@ -130,7 +130,7 @@ def _by_shares(key: Array, probability: Array, table: Array, total: Array) -> Ar
 
 def _in_turn(key: Array, probability: Array, table: Array, total: Array) -> Array:
     """How many are of each category, along the first axis; the tables are along the second."""
-    probability, table, total = draws.varying_with(key, probability, table, total)
+    key, probability, table, total = draws.varying_alike_with(key, probability, table, total)
     these = lax.cumsum(probability, reverse=True)
     later = jnp.concatenate([these[1:], jnp.zeros_like(these[:1])])
     shares = safe_divide(probability, these), safe_divide(later, these)
@@ -217,5 +217,6 @@ def _log_of_rest(number: Array) -> Array:
 
 def _divergence(number: Array, mean: Array, beyond: Array) -> Array:
     """x log(x / m) − x + m, of which x − m is known exactly (Loader 2000)."""
-    some = jnp.where(number > 0, number, 1.0)
-    return jnp.where(number > 0, -number * log1p_less(-beyond / some), -beyond)
+    near = -number * log1p_less(-beyond / jnp.maximum(number, 1.0))
+    far = number * jnp.log(jnp.where(number > 0, number / mean, 1.0)) - beyond
+    return jnp.where(jnp.abs(beyond) < 0.1 * (number + mean), near, far)

@@ -1,4 +1,4 @@
-"""Draws of events and categories, rare ones too: by uniform numbers that in float32 are multiples of 2^-40.
+"""Draws of events and categories, rare ones too: by uniform numbers that in float32 are made of 40 bits.
 
 Those of `jax.random.uniform` are multiples of 2^-23 there: they make an event of probability 1e-8 one of 1.2e-7.
 Of noise for each of several categories the largest wins, and there one of 3e-8 wins a tenth as often as it should.
@@ -89,10 +89,10 @@ def until_accepted(
     return lax.while_loop(lambda state: ~jnp.all(state[2]), go_on, start)[1]
 
 
-def varying_with(key: Array, *arrays: Any) -> Any:
-    """The same numbers without derivatives, varying as a key does inside `shard_map`."""
-    alike = varying_alike(*lax.stop_gradient(arrays), jax.random.key_data(key))[:-1]
-    return alike[0] if len(alike) == 1 else alike
+def varying_alike_with(key: Array, *arrays: Any) -> tuple[Any, ...]:
+    """The same key, and the same numbers without derivatives, all varying alike inside `shard_map`."""
+    *alike, data = varying_alike(*lax.stop_gradient(arrays), jax.random.key_data(key))
+    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)), *alike
 
 
 class Wheel(NamedTuple):

@@ -233,7 +233,7 @@ class DiagonalStudentT(NamedTuple):
 def _widened(key: Array, half: Float[Array, "n d_or_1"], noise: Float[Array, "n d"]) -> Float[Array, "n d"]:
     """Noise divided by √u, u ~ χ²_ν / ν drawn with ν/2 given. Where it is within range neither u nor √u need be."""
     larger, log_power = continuous_draws.gamma(key, half)
-    fourth_root = jnp.exp((jnp.log(half / larger) - log_power) / 4)
+    fourth_root = jnp.exp((jnp.log(half) - jnp.log(larger) - log_power) / 4)
     return noise * fourth_root * fourth_root
 
 

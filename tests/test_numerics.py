@@ -1,5 +1,7 @@
 """Exact totals, logarithms of zero, factors of singular matrices."""
 
+from fractions import Fraction
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ from jax.test_util import check_grads
 
 import jaxgen as jg
 from jaxgen.matrices import cholesky, cholesky_or_nan, factor_of_gram, inverse_factor
-from jaxgen.numerics import safe_divide, safe_log, shortcut, working_dtype
+from jaxgen.numerics import log1p_less, safe_divide, safe_log, shortcut, working_dtype
 from jaxgen.total import Total, all_leaves
 
 
@@ -123,6 +125,16 @@ def test_safe_log_and_division_have_finite_gradients_at_zero():
     assert jax.grad(jax.grad(safe_log))(0.0) == 0.0
     assert safe_divide(jnp.array(1.0), jnp.array(0.0), 7.0) == 7.0
     assert jax.grad(safe_divide, argnums=1)(1.0, 0.0) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_what_a_logarithm_leaves_of_its_argument_keeps_its_digits(dtype):
+    x = np.concatenate([np.geomspace(1e-9, 1e9, 400), -np.geomspace(1e-9, 0.999, 400)]).astype(dtype)
+    exact = [Fraction(float(each)) for each in x]
+    near = [sum(-((-a) ** i) / i for i in range(2, 14)) for a in exact]  # where 13 terms of the series are enough
+    far = np.log1p(x.astype(np.longdouble)) - x
+    expected = np.where(np.abs(x) < 0.03, np.array([float(a) for a in near]), far.astype(float))
+    np.testing.assert_allclose(log1p_less(jnp.asarray(x)), expected, rtol=1e-6 if dtype == jnp.float32 else 3e-13)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

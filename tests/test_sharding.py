@@ -52,6 +52,23 @@ def test_rows_that_differ_under_a_classifier_that_does_not(case):
     trace(lambda w, x: jax.vmap(lambda w: fit(x, y, sample_weight=w))(w), x, shared=(weights,))
 
 
+@pytest.mark.parametrize(
+    "density",
+    [
+        jg.Poisson(np.zeros((2, D), np.float32)),
+        jg.NegativeBinomial(*np.ones((2, 2, D), np.float32)),
+        jg.DiagonalStudentT(*np.ones((3, 2, D), np.float32)),
+        jg.DirichletMultinomial(np.ones((2, D), np.float32)),
+    ],
+    ids=lambda density: type(density).__name__,
+)
+def test_draws_by_a_key_or_parameters_that_devices_share(density):
+    c, seed = jg.Classifier(np.zeros(2, np.float32), density), np.uint32(0)
+    total = 5 if isinstance(density, jg.DirichletMultinomial) else None
+    trace(lambda seed, c: jg.sample(jax.random.key(seed), c, 3, total_count=total), c, shared=(seed,))
+    trace(lambda c, seed: jg.sample(jax.random.key(seed), c, 3, total_count=total), seed, shared=(c,))
+
+
 def sparse_rows(values):
     """Rows of a pattern that is fixed, without and with duplicates."""
     rows, columns = np.divmod(np.arange(12 * D, dtype=np.int32), D)
