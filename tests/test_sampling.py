@@ -278,6 +278,22 @@ def test_totals_of_documents_may_differ_and_a_table_without_words_has_none():
     np.testing.assert_array_equal(alone.sum(axis=-1)[:, :4], [totals[:4], totals[:4] + 1_000])
 
 
+def test_under_a_trace_what_has_no_distribution_draws_nan():
+    y = np.array([0, 1, 0])
+    for density, total in (
+        (lambda bad: jg.DirichletMultinomial(jnp.array([[1.0, 2.0], [1.0, bad]])), 5),
+        (lambda bad: jg.NegativeBinomial(jnp.array([[1.0], [bad]]), jnp.ones((2, 1))), None),
+        (lambda bad: jg.DiagonalStudentT(jnp.zeros((2, 1)), jnp.ones((2, 1)), jnp.array([[3.0], [bad]])), None),
+    ):
+        draw = jax.jit(
+            lambda bad, density=density, total=total: jg.sample(
+                jax.random.key(0), jg.Classifier(jnp.zeros(2), density(bad)), 3, y=y, total_count=total
+            )[0]
+        )
+        for bad in (np.nan, -1.0, -1e-20):
+            np.testing.assert_array_equal(np.isnan(draw(bad)).all(axis=1), [False, True, False])
+
+
 def test_an_impossible_category_is_never_drawn():
     table = jnp.asarray([[[0.0, 0.3, 0.0, 0.7, 0.0]], [[0.0, 0.0, 1.0, 0.0, 0.0]]])
     which = np.arange(20_000) % 2
