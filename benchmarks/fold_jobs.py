@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.model_selection import PredefinedSplit, cross_val_score
+from sklearn.model_selection import PredefinedSplit, StratifiedKFold, cross_val_score
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 
 import jaxgen as jg
@@ -39,8 +39,11 @@ def cross_validation(
     peer: Callable[[], Any],
     data: Callable[[Sizes], tuple[Any, np.ndarray, int]] = _dense,
     operations: tuple[int, int] = (4, 4),
+    stratified: bool = False,
 ) -> Job:
-    """Ten folds, by accuracy; the answers agree if every fold's does. Each side is given the fold of each row.
+    """Ten folds, by accuracy; the answers agree if every fold's does.
+
+    Each side is given the fold of each row, dealt out in turn; or `stratified` their number, and deals them out itself.
 
     `data` makes rows, their labels and the number of classes. Of each cell there are so many operations once, those of
     moments, and for each class, those of two products.
@@ -48,9 +51,13 @@ def cross_validation(
     x, y, classes = data(sizes)
     (n, d), cells = x.shape, getattr(x, "nnz", x.size)
     fold = np.arange(n) % FOLDS
+    if stratified:
+        for f, (_, mine) in enumerate(StratifiedKFold(FOLDS).split(np.zeros(n), y)):
+            fold[mine] = f
+    folds, splits = (FOLDS, FOLDS) if stratified else (fold, PredefinedSplit(fold))
 
     def ours() -> Any:
-        return jg.cross_validate(estimator, x, y, folds=fold, num_classes=classes)
+        return jg.cross_validate(estimator, x, y, folds=folds, num_classes=classes)
 
     def left_out(f: int) -> Any:
         rest, mine = fold != f, fold == f
@@ -61,7 +68,7 @@ def cross_validation(
         sizes={"rows": n, "features": d, "classes": classes, "folds": FOLDS},
         ours=ours,
         others={
-            SKLEARN: lambda: cross_val_score(peer(), x, y, cv=PredefinedSplit(fold)),
+            SKLEARN: lambda: cross_val_score(peer(), x, y, cv=splits),
             LOOP: lambda: [left_out(f) for f in range(FOLDS)],
         },
         difference=lambda ours, theirs: float(np.max(np.abs(np.asarray(ours.accuracy) - theirs))),
@@ -76,6 +83,12 @@ CASES = [
         30.0,
         1e-3,
         partial(cross_validation, estimator=jg.GaussianNB(), peer=GaussianNB),
+    ),
+    (
+        "10-fold cross-validation, Gaussian NB, folds=10",
+        30.0,
+        1e-3,
+        partial(cross_validation, estimator=jg.GaussianNB(), peer=GaussianNB, stratified=True),
     ),
     (
         "10-fold cross-validation, LDA",

@@ -27,8 +27,7 @@ def sample(
 
     Gaussian features are made from standard normal ones, x = μ + L z, and have the derivatives of that. Classes, and
     features that are counts or categories, jump: their derivatives are 0, and are not those of an expectation. In
-    float32 all numbers come of uniform ones of 40 bits: what is rarer than 2⁻⁴¹ is never drawn, no normal number beyond
-    7.15 deviations.
+    float32 what is rarer than 2⁻⁴¹ is never drawn, and no normal number beyond 7.15 deviations.
 
     Args:
         key: a key of `jax.random`.
