@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,12 +51,7 @@ def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     of_few, of_many = jax.random.split(key)
     is_many = (rate >= _MANY) & (rate < jnp.finfo(rate.dtype).eps ** -3.0)
     few = _of_low_rate(of_few, jnp.where((rate > 0) & (rate < _MANY), rate, 0.0))
-    mean = jnp.where(is_many, rate, _MANY)
-
-    def log_probability(number: Array, beyond: Array) -> Array:
-        return -_log_of_rest(number) - _divergence(number, mean, beyond)
-
-    many = _by_rejection(of_many, mean, 0.0, jnp.inf, log_probability, is_many)
+    many = _by_rejection(of_many, _Poisson(jnp.where(is_many, rate, _MANY)), is_many)
     return jnp.where(rate < _MANY, few, jnp.where(is_many, many, rate))
 
 
@@ -71,14 +66,8 @@ def binomial(
     log_absent = jnp.log1p(-rare)
     few = _by_waiting(of_few, jnp.where(is_many, -1.0, count), lambda u: jnp.floor(jnp.log1p(-u) / log_absent) + 1)
     count_of_many, rare = jnp.where(is_many, count, 2 * _MANY), jnp.where(is_many, rare, 0.5)
-    mean, rest_of_all = count_of_many * rare, _log_of_rest(count_of_many)
-
-    def log_probability(number: Array, beyond: Array) -> Array:
-        others = count_of_many - number
-        rest = rest_of_all - _log_of_rest(number) - _log_of_rest(others)
-        return rest - _divergence(number, mean, beyond) - _divergence(others, count_of_many - mean, -beyond)
-
-    many = _by_rejection(of_many, mean, rare, count_of_many, log_probability, is_many)
+    law = _Binomial(count_of_many, rare, _log_of_rest(count_of_many))
+    many = _by_rejection(of_many, law, is_many)
     number = jnp.where(is_many, many, few)
     return jnp.where(present > absent, count - number, number)
 
@@ -196,14 +185,38 @@ def _by_waiting(key: Array, span: Array, wait: Callable[[Array], Array]) -> Arra
     return lax.while_loop(lambda state: jnp.any(state[1] <= span), go_on, (step, first, jnp.zeros_like(first)))[2]
 
 
-def _by_rejection(
-    key: Array,
-    mean: Array,
-    rare: Array | float,
-    most: Array | float,
-    log_probability: Callable[[Array, Array], Array],
-    wanted: Bool[Array, "*shape"],
-) -> Array:
+class _Poisson(NamedTuple):
+    """Poisson distributions, as `_by_rejection` takes them."""
+
+    mean: Array
+
+    rare, most = 0.0, jnp.inf
+
+    def log_probability(self, number: Array, beyond: Array) -> Array:
+        """Of a number that is so far beyond the mean."""
+        return -_log_of_rest(number) - _divergence(number, self.mean, beyond)
+
+
+class _Binomial(NamedTuple):
+    """Binomial distributions, as `_by_rejection` takes them: their trials, and the probability of an event."""
+
+    most: Array
+    rare: Array
+    rest_of_all: Array
+
+    @property
+    def mean(self) -> Array:
+        """Events that are expected."""
+        return self.most * self.rare
+
+    def log_probability(self, number: Array, beyond: Array) -> Array:
+        """Of a number that is so far beyond the mean."""
+        others = self.most - number
+        rest = self.rest_of_all - _log_of_rest(number) - _log_of_rest(others)
+        return rest - _divergence(number, self.mean, beyond) - _divergence(others, self.most - self.mean, -beyond)
+
+
+def _by_rejection(key: Array, law: _Poisson | _Binomial, wanted: Bool[Array, "*shape"]) -> Array:
     """Numbers of events of which many are expected: BTRS, of which those of a Poisson distribution are a limit.
 
     (Hörmann 1993, The generation of binomial random variates, without its steps that save the logarithms.) Its hat is
@@ -212,35 +225,36 @@ def _by_rejection(
 
     Args:
         key: of the numbers.
-        mean: of the distribution.
-        rare: probability of an event; 0 for a Poisson distribution.
-        most: the largest number.
-        log_probability: of a number, and of what it is beyond the mean.
+        law: their distributions.
         wanted: which there is any need of.
     """
 
-    def draw(wanted: Array) -> Array:
-        deviation = jnp.sqrt(mean * (1 - rare))
+    def hat(law: _Poisson | _Binomial) -> tuple[Array, Array, Array]:
+        deviation = jnp.sqrt(law.mean * (1 - law.rare))
         b = 1.15 + 2.53 * deviation
-        a = -0.0873 + 0.0248 * b + 0.01 * rare
-        whole = jnp.floor(mean)
-        fraction = mean - whole
-        modes = jax.vmap(lambda step: log_probability(whole + step, step - fraction))(jnp.arange(2, dtype=mean.dtype))
+        return deviation, -0.0873 + 0.0248 * b + 0.01 * law.rare, b
+
+    def draw(wanted: Array) -> Array:
+        whole, (deviation, _, b) = jnp.floor(law.mean), hat(law)
+        steps = jnp.arange(2, dtype=whole.dtype)
+        modes = jax.vmap(lambda step: law.log_probability(whole + step, step - (law.mean - whole)))(steps)
         log_hat = jnp.log((2.83 + 5.1 / b) * deviation) + jnp.max(modes, axis=0)
+        return draws.until_accepted(key, propose, (law, log_hat), jnp.zeros_like(whole), wanted)
 
-        def propose(key: Array) -> tuple[Array, Array]:
-            of_place, of_level = jax.random.split(key)
-            u = jax.random.uniform(of_place, mean.shape, mean.dtype) - 0.5
-            edge = 0.5 - jnp.abs(u)
-            steps = jnp.floor((2 * a / edge + b) * u + fraction + 0.5)
-            inside = (whole + steps >= 0) & (whole + steps <= most)
-            steps = jnp.where(inside, steps, 0.0)
-            level = jnp.log(draws.uniform(of_level, mean.shape, mean.dtype)) + log_hat - jnp.log(a / edge**2 + b)
-            return whole + steps, inside & (level <= log_probability(whole + steps, steps - fraction))
+    def propose(key: Array, of: tuple[_Poisson | _Binomial, Array]) -> tuple[Array, Array]:
+        of_place, of_level = jax.random.split(key)
+        (law, log_hat), (_, a, b) = of, hat(of[0])
+        whole = jnp.floor(law.mean)
+        fraction = law.mean - whole
+        u = jax.random.uniform(of_place, whole.shape, whole.dtype) - 0.5
+        edge = 0.5 - jnp.abs(u)
+        steps = jnp.floor((2 * a / edge + b) * u + fraction + 0.5)
+        inside = (whole + steps >= 0) & (whole + steps <= law.most)
+        steps = jnp.where(inside, steps, 0.0)
+        level = jnp.log(draws.uniform(of_level, whole.shape, whole.dtype)) + log_hat - jnp.log(a / edge**2 + b)
+        return whole + steps, inside & (level <= law.log_probability(whole + steps, steps - fraction))
 
-        return draws.until_accepted(key, propose, jnp.zeros_like(mean), wanted)
-
-    return shortcut(~jnp.any(wanted), lambda _: jnp.zeros_like(mean), draw, wanted)
+    return shortcut(~jnp.any(wanted), lambda _: jnp.zeros_like(law.mean), draw, wanted)
 
 
 # log k! − k log k + k for the first k, for which Stirling's series is not exact.
