@@ -14,7 +14,7 @@ from registry import CASES, D, K, each, each_case
 import jaxgen as jg
 from benchmarks import __main__ as command
 from benchmarks import samples
-from jaxgen import continuous_draws, count_draws, draws
+from jaxgen import continuous_draws, count_draws, draws, sampling
 
 N = 20_000
 TOTAL = 7
@@ -316,6 +316,35 @@ def test_given_classes_are_kept_and_jit_changes_nothing(case):
     if total_of(c):
         totals = np.arange(5)
         np.testing.assert_array_equal(jg.sample(jax.random.key(5), c, 5, total_count=totals)[0].sum(axis=1), totals)
+
+
+@pytest.mark.parametrize("family", ["Gaussian", "Poisson"])
+def test_chunks_are_drawn_apart_and_jit_changes_nothing(family, monkeypatch):
+    monkeypatch.setattr(sampling, "_NUMBERS", 200)
+    monkeypatch.setattr(sampling, "_FOR_A_CELL", 0)
+    n, mean, key = 2_050, np.array([[3.0, 40.0], [12.0, 0.5]]), jax.random.key(4)
+    gaussian = jg.DiagonalGaussian(jnp.asarray(mean), jnp.ones((2, 2)))
+    c = jg.Classifier(
+        jnp.log(jnp.array([0.5, 0.5])), gaussian if family == "Gaussian" else jg.Poisson(jnp.log(jnp.asarray(mean)))
+    )
+    x, y = jg.sample(key, c, n)
+    jax.tree.map(np.testing.assert_array_equal, jax.jit(jg.sample, static_argnums=2)(key, c, n), (x, y))
+    stack = jax.vmap(lambda key: jg.sample(key, c, n))(jnp.stack([jax.random.key(3), key]))
+    jax.tree.map(np.testing.assert_array_equal, jax.tree.map(lambda each: each[1], stack), (x, y))
+    assert family == "Poisson" or len(np.unique(x)) == x.size
+    for k, j in np.ndindex(2, 2):
+        mine = np.asarray(x)[np.asarray(y) == k, j]
+        if family == "Gaussian":
+            assert scipy.stats.kstest(mine, scipy.stats.norm(mean[k, j]).cdf).pvalue > 1e-3
+        else:
+            agree_in_distribution(mine, scipy.stats.poisson(mean[k, j]))
+    given = np.random.default_rng(0).integers(2, size=n)
+    of_given, same = jg.sample(key, c, n, y=given)
+    np.testing.assert_array_equal(same, given)
+    np.testing.assert_array_equal(jax.jit(lambda key, y: jg.sample(key, c, n, y=y))(key, given)[0], of_given)
+    assert abs(np.asarray(of_given)[given == 1, 0].mean() - 12) < 0.5
+    ones, of_all = (jg.sample(key, c, n, y=y) for y in (np.ones(n, int), 1))
+    jax.tree.map(np.testing.assert_array_equal, ones, of_all)
 
 
 def test_the_command_draws_digits_that_are_recognised(monkeypatch, tmp_path, capsys):
