@@ -163,8 +163,7 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, 
     if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
         remedy = f" Of {len(y)} rows there are from 2 to {len(y)} folds; 'leave-one-out' makes each row one."
         folds = arguments.check_integer("folds", folds, least=2, most=len(y), remedy=remedy)
-        fold = _stratified(y, folds)
-        return fold, np.bincount(fold)
+        return _stratified(y, folds)
     if fold is None or fold.ndim != 1:
         kind = ValueError if isinstance(folds, str) else TypeError
         raise kind(
@@ -183,22 +182,23 @@ def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, 
     return fold, sizes
 
 
-def _stratified(y: Int[np.ndarray, " n"], number: int) -> Int[np.ndarray, " n"]:
-    """The fold of each row, as scikit-learn's StratifiedKFold has it.
+def _stratified(y: Int[np.ndarray, " n"], number: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:
+    """The fold of each row, as scikit-learn's StratifiedKFold has it, and how many rows each fold has.
 
     A fold has as many rows of a class as if those of one class after the other were dealt out in turn, and they follow
     those of the fold before. The class of the first row is the first.
     """
     order = _order(y)
-    classes = np.split(order, np.flatnonzero(np.diff(y[order])) + 1)
-    fold, dealt = np.empty(len(y), int), 0
+    ordered = y[order]
+    classes = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
+    fold, sizes = np.empty(len(y), np.min_scalar_type(number - 1)), np.zeros(number, int)
     for mine in sorted(classes, key=lambda mine: mine[0]):
         turn = np.arange(min(len(mine), number))
-        times, turn = (len(mine) - 1 - turn) // number + 1, (dealt + turn) % number
+        times, turn = (len(mine) - 1 - turn) // number + 1, (sizes.sum() + turn) % number
         in_order = np.argsort(turn)
         fold[mine] = np.repeat(turn[in_order], times[in_order])
-        dealt += len(mine)
-    return fold
+        sizes[turn] += times
+    return fold, sizes
 
 
 def members(fold: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " folds"]) -> list[Int[np.ndarray, " m"]]:
