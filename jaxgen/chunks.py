@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from jaxgen.arguments import AnyArray
+    from jaxgen.missing import PartialRows
 
 # Below a million elements a second thread costs more than it saves.
 _FEWEST_ELEMENTS = 2**20
@@ -51,7 +52,7 @@ class Chunk:
     place: slice
 
 
-def split(x: AnyArray, labels: Any = None, *, result_bytes: int = 0) -> list[Chunk]:
+def split(x: AnyArray | PartialRows, labels: Any = None, *, result_bytes: int = 0) -> list[Chunk]:
     """The chunks of the rows of x, all of one shape; more of them where their results take so many bytes together.
 
     Arrays of JAX are not copied. Of those of NumPy the first piece is, and the others where no row begins on a
@@ -59,13 +60,14 @@ def split(x: AnyArray, labels: Any = None, *, result_bytes: int = 0) -> list[Chu
     """
     if platform.platform_of(x, labels) != "cpu" or x.size < _FEWEST_ELEMENTS or host_arrays.is_distributed(x, labels):
         return whole(x, labels)
-    n = x.shape[0]
-    fewest = -(-max(x.nbytes if isinstance(x, np.ndarray) else 1, result_bytes) // _PIECE)
+    n, values = x.shape[0], jax.tree.leaves(x)[0]
+    fewest = -(-max(values.nbytes if isinstance(values, np.ndarray) else 1, result_bytes) // _PIECE)
     count = -(-fewest // threads.cores()) * threads.cores()
     # Every chunk but the first begins on a boundary; so each may overlap the one before. So does the last, which ends
     # with the rows, where x lies as NumPy allocates it: elsewhere it is copied, but the program is the same one.
-    rows, skipped = -(-n // count), _before_boundary(x, x.ctypes.data) if isinstance(x, np.ndarray) else 0
-    usual = _before_boundary(x, _USUAL) if isinstance(x, np.ndarray) else 0
+    rows, skipped, usual = -(-n // count), 0, 0
+    if isinstance(values, np.ndarray):
+        skipped, usual = (_before_boundary(values, address) for address in (values.ctypes.data, _USUAL))
     rows = min(rows + (n - usual - rows) % _STRIDE + _STRIDE, n)
     chunks, end = [], 0
     while end < n:

@@ -96,8 +96,9 @@ def until_accepted(
         proposed, accepted = propose(jax.random.fold_in(key, step), mine)
         drawn = drawn.at[jnp.where(accepted & is_wanted(place), place, n)].set(proposed, mode="drop")
         is_done = accepted | ~is_wanted(place)
-        turn = jnp.cumsum(is_done.astype(place.dtype))
-        return step + 1, jnp.where(is_done, following + turn - 1, place), following + turn[-1], drawn
+        done = jnp.cumsum(is_done, dtype=place.dtype)  # up to each lane
+        place = jnp.where(is_done, following + done - 1, place)
+        return step + 1, place, following + jnp.sum(is_done, dtype=place.dtype), drawn
 
     def is_wanted(place: Array) -> Array:
         return wanted.at[place].get(mode="fill", fill_value=False)

@@ -274,8 +274,7 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             rows = rows.whole()
         density = None if given is None else given.density
         program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
-        at_once = isinstance(rows, (SparseRows, PartialRows))
-        pieces = chunks.whole(rows, labels) if at_once else chunks.split(rows, labels)
+        pieces = chunks.whole(rows, labels) if isinstance(rows, SparseRows) else chunks.split(rows, labels)
         with nullcontext() if is_traced(rows, labels) else self.loading():
             return reduce(_merge_parts, chunks.run(program, pieces))
 

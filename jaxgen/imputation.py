@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, blocks, draws, inputs, platform
+from jaxgen import arguments, blocks, chunks, draws, host_arrays, inputs, platform
 from jaxgen.classifier import Classifier, generative
 from jaxgen.classify import log_joint
 from jaxgen.density import marginal_width, optional
@@ -68,7 +68,16 @@ def impute(
     platform.check_places(c, key)
     if not joint.size:
         return jnp.zeros(rows.shape, joint.dtype)
-    return _program(c, rows, joint, key, tuning=platform.tuning_of(c, rows))
+    tuning = platform.tuning_of(c, rows)
+    one_by_one = key is None and rows.ndim == 2 and not host_arrays.is_distributed(c)  # draws belong to all rows
+    pieces = chunks.split(rows, joint) if one_by_one else []
+    if len(pieces) < 2:
+        return _program(c, rows, joint, key, tuning=tuning)
+
+    def fill(piece: chunks.Chunk) -> tuple[Array, bool]:
+        return _program(c, piece.x, piece.labels, None, tuning=tuning), False
+
+    return chunks.gather(fill, pieces, [piece.place for piece in pieces], joint.shape[0])[0]
 
 
 @partial(jax.jit, static_argnames="tuning")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 # Numbers that are drawn at a time, about. All at once their arrays are new pages in every call: five million of
 # Gaussian naive Bayes take 66 ms so, and 35 to 40 in chunks of 2^18 to 2^20.
 _NUMBERS = 2**19
-# Numbers of a chunk, at least, for each cell of a table: to sort one takes as long as some draws.
+# Numbers of a chunk, at least, for each cell of the largest table. To sort a table of categories takes as long for each
+# cell as a few draws.
 _FOR_A_CELL = 16
 
 
@@ -36,7 +37,7 @@ def sample(
     float32 what is rarer than 2⁻⁴¹ is never drawn, and no normal number beyond 7.15 deviations.
 
     Args:
-        key: a key of `jax.random`, which tells all draws of so many, under `jit` and `jax.vmap` too.
+        key: a key of `jax.random`. One of the usual kind tells all draws of so many, under `jit` and `jax.vmap` too.
         c: a generative classifier of any family.
         n: how many; static under `jit`.
         y: the class of each, (n,), or one for all; drawn from the prior without it.
@@ -81,7 +82,7 @@ def sample(
         arguments.check_whole("total_count", total_count, (n,) if total_count.ndim else (), most=most)
     arguments.check_key(key)
     platform.check_places(key, c, y, total_count)
-    count = 1 if needs_total else _num_chunks(c, n)
+    count = 1 if needs_total else _num_chunks(c, n)  # how words are drawn depends on the totals of all
     if count == 1 or platform.platform_of(key, c, y) != "cpu" or host_arrays.is_distributed(key, c, y):
         return _sample_program(key, c, n, count, y, total_count)
     rows = -(-n // count)

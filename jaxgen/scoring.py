@@ -75,8 +75,8 @@ def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tun
 
     size = x.shape[0] * c.class_shape[0] * _dtype(c).itemsize  # of all scores
     at_once = size <= chunks.KEPT and _in_one_pass(c, x) and host_arrays.lies_on_boundary(x)
-    can_be_split = isinstance(x, (jax.Array, np.ndarray)) and x.ndim == 2 and not host_arrays.is_distributed(c)
-    pieces = [] if at_once or not can_be_split else chunks.split(x, result_bytes=size)
+    at_once = at_once or x.ndim == 1 or host_arrays.is_distributed(c)
+    pieces = [] if at_once or isinstance(x, SparseRows) else chunks.split(x, result_bytes=size)
     if len(pieces) < 2:
         return one(x)
     jax.block_until_ready(c)

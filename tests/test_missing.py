@@ -12,11 +12,12 @@ import pytest
 import scipy.sparse
 import scipy.special
 import scipy.stats
+from conftest import of_a_cpu
 from jax.test_util import check_grads
 from registry import CASES, SIZES, K, each, each_case
 
 import jaxgen as jg
-from jaxgen import inputs, platform
+from jaxgen import chunks, inputs, platform, threads
 from jaxgen.density import marginal_width
 from jaxgen.missing import Mask
 
@@ -88,6 +89,37 @@ def test_scores_integrate_out_what_was_not_observed(case):
     joint = np.asarray(got + c.log_prior[None])
     found = joint[np.arange(len(x)), np.asarray(jg.predict(c, x, observed=observed))]
     close(found, joint.max(axis=1))  # a document of one observed word is a tie
+
+
+@of_a_cpu
+@pytest.mark.parametrize("name", ["GaussianNB", "QDA"])
+def test_rows_that_cores_share_are_summed_scored_and_filled_in_as_by_one_program(name, monkeypatch):
+    case = BY_NAME[name]
+    x, y, observed = partly(case, n=200)
+    c = jg.fit(case.estimator, *case.data())
+    given = c if case.estimator.fills_in else None
+
+    def all_of(x, observed):
+        made = case.estimator.statistics(x, y, num_classes=K, observed=observed, given=given)
+        return (
+            jg.log_posterior(c, x, observed=observed),
+            jg.predict(c, x, observed=observed),
+            jg.impute(c, x, observed),
+            jg.estimate(case.estimator, made).density,
+        )
+
+    at_once = jax.jit(all_of)(x, observed)
+    monkeypatch.setattr(chunks, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    split, parts = chunks.split, []
+    monkeypatch.setattr(chunks, "split", lambda *data, **more: parts.append(split(*data, **more)) or parts[-1])
+    for given_as in (np.asarray, jnp.asarray):
+        close(all_of(given_as(x), given_as(observed)), at_once, 1e-12)
+    assert [len(each) for each in parts] == [3] * 10
+    broken = np.where(observed, x, np.nan)
+    broken[-1, np.argmax(observed[-1])] = np.nan
+    with pytest.raises(ValueError, match=f"row {len(x) - 1}"):
+        jg.log_posterior(c, broken, observed=observed)
 
 
 @each_case

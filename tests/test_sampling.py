@@ -200,6 +200,31 @@ def test_numbers_of_events_have_their_distribution(dtype, n):
         agree_in_distribution(x, scipy.stats.binom(int(count), float(chance)))
 
 
+def test_proposals_of_many_events_come_from_above_their_distribution(monkeypatch):
+    """Level 1 is accepted nowhere, whatever the place of the proposal."""
+    u, accepted = np.linspace(0, 1, 20_001)[1:-1], []
+
+    def once(key, propose, parameters, otherwise, wanted):
+        accepted.append(np.asarray(propose(key, parameters)[1] & wanted))
+        return otherwise
+
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.broadcast_to(u, shape))
+    monkeypatch.setattr(draws, "uniform", lambda key, shape, dtype: jnp.full(shape, 0.9999))
+    monkeypatch.setattr(draws, "until_accepted", once)
+    rates = np.array([10.0, 10.5, 11.9, 24.5, 300.0])
+    counts, chances = np.array([20.0, 25.0, 34.0, 100.0, 1e5]), np.array([0.5, 0.45, 0.3, 0.105, 1e-3])
+    rates, counts, chances = (np.repeat(each[:, None], len(u), axis=1) for each in (rates, counts, chances))
+    with jax.disable_jit():
+        count_draws.poisson(jax.random.key(0), jnp.asarray(rates))
+        count_draws.binomial(jax.random.key(0), *(jnp.asarray(each) for each in (counts, chances, 1 - chances)))
+    assert [each.shape for each in accepted] == [rates.shape] * 2
+    assert not np.any(accepted)
+    monkeypatch.setattr(draws, "uniform", lambda key, shape, dtype: jnp.full(shape, 0.9))
+    with jax.disable_jit():
+        count_draws.poisson(jax.random.key(0), jnp.asarray(rates))
+    assert accepted[-1].any(axis=1).all()  # and not from far above
+
+
 def test_numbers_whose_rates_and_shares_are_drawn_have_their_distribution():
     n, short = 30_000, jnp.float32
     shape, rate = np.array([0.02, 0.5, 3.0, 200.0]), np.array([0.01, 0.5, 0.1, 2.0])
@@ -213,6 +238,16 @@ def test_numbers_whose_rates_and_shares_are_drawn_have_their_distribution():
     x = np.asarray(jg.sample(jax.random.key(0), words, n, total_count=30)[0], np.float64)
     agree_in_distribution(x[:, 0], scipy.stats.betabinom(30, 0.05, 2.0))
     np.testing.assert_array_equal(x.sum(axis=1), 30)
+
+
+def test_no_numbers_at_all():
+    for shape in ((0,), (3, 0)):
+        assert count_draws.poisson(jax.random.key(0), jnp.full(shape, 20.0)).shape == shape
+        assert (
+            count_draws.binomial(jax.random.key(0), *(jnp.full(shape, each) for each in (40.0, 0.5, 0.5))).shape
+            == shape
+        )
+        assert continuous_draws.gamma(jax.random.key(0), jnp.full(shape, 2.0))[0].shape == shape
 
 
 def test_numbers_of_events_at_the_ends():
