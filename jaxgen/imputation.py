@@ -68,9 +68,10 @@ def impute(
     platform.check_places(c, key)
     if not joint.size:
         return jnp.zeros(rows.shape, joint.dtype)
-    tuning = platform.tuning_of(c, rows)
-    one_by_one = key is None and rows.ndim == 2 and not host_arrays.is_distributed(c)  # draws belong to all rows
-    pieces = chunks.split(rows, joint) if one_by_one else []
+    place = platform.platform_of(c, rows)
+    tuning = platform.tuning_on(place)
+    by_itself = key is None and rows.ndim == 2  # a draw is one of all rows
+    pieces = chunks.split(rows, joint) if by_itself and place and not host_arrays.is_distributed(c) else []
     if len(pieces) < 2:
         return _program(c, rows, joint, key, tuning=tuning)
 
