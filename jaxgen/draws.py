@@ -172,7 +172,17 @@ def _where_it_lies(key: Array, total: Float[Array, "*rows most"], row: Int[Array
     return jnp.minimum(below, most - 1)
 
 
-def classes(key: Array, log_weight: Float[Array, "tables classes"], table: Int[Array, " n"]) -> Int[Array, " n"]:
-    """A class by one of several tables of log probabilities, up to a constant."""
-    weight = jnp.exp(log_weight - jnp.max(log_weight, axis=-1, keepdims=True))
-    return Wheel.of(weight[:, None]).draw(key, table)[:, 0]
+def classes(key: Array, log_weight: Float[Array, " classes"], n: int) -> Int[Array, " n"]:
+    """So many classes by their log probabilities, up to a constant."""
+    weight = jnp.exp(log_weight - jnp.max(log_weight))
+    return Wheel.of(weight[None, None]).draw(key, jnp.zeros(n, jnp.int32))[:, 0]
+
+
+def class_of_each(key: Array, log_weight: Float[Array, "n classes"]) -> Int[Array, " n"]:
+    """A class for each row by log probabilities of its own, up to a constant: the one whose event comes first.
+
+    Waiting times of events at rates like the weights, of which a rare one is short where a uniform number is small.
+    200,000 rows of ten classes take 55 ms; to sort the classes of each, as a `Wheel` does, takes 110.
+    """
+    waiting = -jnp.log1p(-uniform(key, log_weight.shape, log_weight.dtype))
+    return jnp.argmin(jnp.log(waiting) - log_weight, axis=1).astype(jnp.int32)

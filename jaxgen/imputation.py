@@ -96,7 +96,7 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
             missing = jnp.sum(posterior * jnp.where(posterior > 0, mean, 0.0), axis=1)
         else:
             of_class, of_features = jax.random.split(keys[0])
-            y = draws.classes(of_class, joint, jnp.arange(joint.shape[0], dtype=jnp.int32))
+            y = draws.class_of_each(of_class, joint)
             missing = optional(density, "conditional_sample")(of_features, x, y)
         # A row that is impossible, or bad under a trace, has no posterior.
         possible = jnp.max(joint, axis=1, keepdims=True) > -jnp.inf  # of NaN it is not

@@ -131,7 +131,7 @@ def _draw(
     # Of a prior that is NaN, or 0 for all, no class can be drawn; of given ones none is.
     is_prior = y is not None or (jnp.max(c.log_prior) > -jnp.inf)
     if y is None:
-        y = draws.classes(of_class, c.log_prior[None], jnp.zeros(n, jnp.int32))
+        y = draws.classes(of_class, c.log_prior, n)
     y = jnp.broadcast_to(jnp.asarray(y).astype(jnp.int32), (n,))
     if total_count is not None:
         total_count = jnp.broadcast_to(jnp.asarray(total_count), (n,))

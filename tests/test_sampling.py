@@ -163,11 +163,12 @@ def test_rare_events_are_drawn_with_their_own_probability_in_float32(n, rare, le
         log_present, log_absent = (jnp.broadcast_to(log, (n,)) for log in log_chance)
         seen, unseen = draws.events(key, log_present, log_absent), draws.events(key, log_absent, log_present)
         first = draws.Wheel.of(jnp.exp(log_chance)[None, None]).draw(key, jnp.zeros(n, jnp.int32)) == 0
+        raced = draws.class_of_each(key, jnp.broadcast_to(log_chance, (n, 2))) == 0
         chance = jnp.broadcast_to(jnp.exp(log_chance[0]), (n,))
         counted = count_draws.poisson(key, chance)
         tried = count_draws.binomial(key, jnp.ones_like(chance), chance, 1 - chance)
         near_one = continuous_draws.gamma(key, chance)[1] > -1
-        return jnp.array([jnp.sum(each) for each in (seen, ~unseen, first, counted > 0, tried > 0, near_one)])
+        return jnp.array([jnp.sum(each) for each in (seen, ~unseen, first, raced, counted > 0, tried > 0, near_one)])
 
     found = numbers(jax.random.key(0), jnp.log(jnp.asarray([rare, 1 - rare], jnp.float32)))
     assert np.all((least <= found) & (found <= most)), found
@@ -328,6 +329,17 @@ def test_under_a_trace_what_has_no_distribution_draws_nan():
         )
         for bad in (np.nan, -1.0, -1e-20):
             np.testing.assert_array_equal(np.isnan(draw(bad)).all(axis=1), [False, True, False])
+
+
+def test_each_row_has_a_class_by_its_own_probabilities():
+    n = 30_000
+    log_weight = np.log(np.random.default_rng(0).gamma(0.5, size=(3, 4))) + np.array([[-500.0], [0.0], [500.0]])
+    log_weight[1, 2] = -np.inf
+    drawn = np.asarray(draws.class_of_each(jax.random.key(0), jnp.asarray(np.repeat(log_weight, n, axis=0))))
+    for weight, mine in zip(scipy.special.softmax(log_weight, axis=1), drawn.reshape(3, n), strict=True):
+        seen = np.bincount(mine, minlength=4)
+        assert not seen[weight == 0].any()
+        assert scipy.stats.chisquare(seen[weight > 0], n * weight[weight > 0]).pvalue > 1e-3
 
 
 def test_an_impossible_category_is_never_drawn():
