@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxgen import arguments, chunks, culprits, host_arrays, inputs, platform
 from jaxgen.compressed import CompressedRows
-from jaxgen.density import D
+from jaxgen.density import D, marginal_width
 from jaxgen.missing import PartialRows
 from jaxgen.preparing import check_classifier
 from jaxgen.programs import estimate_program, merge_program, statistics_program
@@ -274,7 +274,11 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             rows = rows.whole()
         density = None if given is None else given.density
         program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
-        pieces = chunks.whole(rows, labels) if isinstance(rows, SparseRows) else chunks.split(rows, labels)
+        if isinstance(rows, SparseRows) or is_traced(density):
+            pieces = chunks.whole(rows, labels)
+        else:
+            width = marginal_width(density, rows.most_missing) if isinstance(rows, PartialRows) else 0
+            pieces = chunks.split(rows, labels, width=width)
         with nullcontext() if is_traced(rows, labels) else self.loading():
             return reduce(_merge_parts, chunks.run(program, pieces))
 

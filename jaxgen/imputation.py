@@ -70,8 +70,8 @@ def impute(
         return jnp.zeros(rows.shape, joint.dtype)
     place = platform.platform_of(c, rows)
     tuning = platform.tuning_on(place)
-    by_itself = key is None and rows.ndim == 2  # a draw is one of all rows
-    pieces = chunks.split(rows, joint) if by_itself and place and not host_arrays.is_distributed(c) else []
+    by_itself = key is None and rows.ndim == 2 and place and not host_arrays.is_distributed(c)  # draws are of all rows
+    pieces = chunks.split(rows, joint, width=marginal_width(c, rows.most_missing)) if by_itself else []
     if len(pieces) < 2:
         return _program(c, rows, joint, key, tuning=tuning)
 

@@ -76,7 +76,8 @@ def _score_rows(function: Callable[[Any, Any], Any], c: Any, x: Any, tuning: Tun
     size = x.shape[0] * c.class_shape[0] * _dtype(c).itemsize  # of all scores
     at_once = size <= chunks.KEPT and _in_one_pass(c, x) and host_arrays.lies_on_boundary(x)
     at_once = at_once or x.ndim == 1 or host_arrays.is_distributed(c)
-    pieces = [] if at_once or isinstance(x, SparseRows) else chunks.split(x, result_bytes=size)
+    width = marginal_width(c, x.most_missing) if isinstance(x, PartialRows) else 0
+    pieces = [] if at_once or isinstance(x, SparseRows) else chunks.split(x, width=width, result_bytes=size)
     if len(pieces) < 2:
         return one(x)
     jax.block_until_ready(c)

@@ -116,6 +116,12 @@ def test_rows_that_cores_share_are_summed_scored_and_filled_in_as_by_one_program
     for given_as in (np.asarray, jnp.asarray):
         close(all_of(given_as(x), given_as(observed)), at_once, 1e-12)
     assert [len(each) for each in parts] == [3] * 10
+    if given is not None:
+
+        def expected(c):
+            return case.estimator.statistics(x, y, num_classes=K, observed=observed, given=c)
+
+        close(jax.jvp(expected, (c,), (c,)), jax.jvp(jax.jit(expected), (c,), (c,)), 1e-9)
     broken = np.where(observed, x, np.nan)
     broken[-1, np.argmax(observed[-1])] = np.nan
     with pytest.raises(ValueError, match=f"row {len(x) - 1}"):
