@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxgen.numerics import varying_alike
+from jaxgen.tracing import is_symbol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +88,7 @@ def until_accepted(
         wanted: where one is.
     """
     n, shape = wanted.size, wanted.shape
-    lanes = min(n, max(n // _ROUNDS, _FEWEST_LANES))
+    lanes = n if is_symbol(n) else min(n, max(n // _ROUNDS, _FEWEST_LANES))
     parameters, otherwise, wanted = jax.tree.map(jnp.ravel, (parameters, otherwise, wanted))
 
     def go_on(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
