@@ -172,7 +172,7 @@ def test_every_public_function_lowers_for_every_platform(case):
         lower(*program)
 
 
-@each(CASES, first=("LDA", "QDA", "MultinomialNB"))
+@each(CASES, first=("LDA", "QDA", "MultinomialNB", "PoissonNB"))
 def test_scores_are_exported_for_any_number_of_rows(case):
     x, y = case.data(n=12, dtype=np.float32)
     c = jg.fit(case.estimator, x, y)
