@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen import continuous_draws, count_draws, domains
+from jaxgen import continuous_draws, count_draws, domains, word_draws
 from jaxgen.density import table_shape
 from jaxgen.projections import as_they_are
 from jaxgen.rising import log_factorial, log_rising
@@ -100,7 +100,7 @@ class DirichletMultinomial(NamedTuple):
         of_probabilities, of_words = jax.random.split(key)
         larger, log_power = continuous_draws.gamma(of_probabilities, self.concentration[y])
         theta = jax.nn.softmax(jnp.log(larger) + log_power, axis=1)
-        return count_draws.multinomial(of_words, theta, jnp.arange(len(theta), dtype=jnp.int32), total_count)
+        return word_draws.multinomial(of_words, theta, jnp.arange(len(theta), dtype=jnp.int32), total_count)
 
     def linear(self) -> None:
         """A word that a document repeats tells less each time."""

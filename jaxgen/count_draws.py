@@ -1,4 +1,4 @@
-"""Draws of numbers of events, exact for rare ones and for many: Poisson, binomial, multinomial.
+"""Draws of numbers of events, exact for rare ones and for many: Poisson and binomial.
 
 Those of JAX come of coarse uniform numbers and of differences of large logarithms: in float32 Poisson numbers of a rate
 of 1e-7 are never 1, and the variance of those of a rate of 10⁸, or of 2²⁴ events of probability 1/1000, is a third or
@@ -17,14 +17,14 @@ import numpy as np
 from jax import lax
 
 from jaxgen import draws
-from jaxgen.numerics import log1p_less, safe_divide, shortcut
+from jaxgen.numerics import log1p_less, shortcut
 from jaxgen.rising import stirling_series
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float
 
 # Events that are expected, from which numbers are proposed and rejected: the hat of proposals is above all of them.
 _MANY = 10.0
@@ -33,13 +33,6 @@ _MANY = 10.0
 _STEPS = 8
 # Numbers in a table, and the largest of a rate below 1/8: more are rarer than the smallest uniform number.
 _NUMBERS, _MOST_OF_REST = 64, 12
-# Words of all documents that are drawn at a time, about: 2^10 to 2^16 take as long.
-_WORDS_AT_ONCE = 2**12
-# Words of a document that are drawn by themselves, for each different one. 1,000 documents of 4,000 words, 1,000
-# different, take 0.12 to 0.14 s so, and by shares 0.37; of 400 words, 50 different, 9 to 15 ms and 40.
-_MOST_DRAWN = 8
-# Different words whose numbers are drawn one after the other, whatever the documents.
-_FEW_WORDS = 32
 
 
 def poisson(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -70,73 +63,6 @@ def binomial(
     many = _by_rejection(of_many, law, is_many)
     number = jnp.where(is_many, many, few)
     return jnp.where(present > absent, count - number, number)
-
-
-def multinomial(
-    key: Array, probability: Float[Array, "tables d"], table: Int[Array, " n"], total: Int[Array, " n"]
-) -> Float[Array, "n d"]:
-    """How often each word is in a document of so many, by one of several tables; NaN by a table that has no words.
-
-    Each is drawn by itself where no document has many more of them than there are different ones.
-    """
-    total = total.astype(probability.dtype)
-    if len(table) < len(probability):  # fewer tables to be sorted
-        probability, table = probability[table], jnp.arange(len(table), dtype=jnp.int32)
-    if (d := probability.shape[1]) <= _FEW_WORDS:
-        counts = _by_shares(key, probability, table, total)
-    else:
-        counts = shortcut(
-            jnp.max(total) <= _MOST_DRAWN * d, _by_single_draws, _by_shares, key, probability, table, total
-        )
-    possible = (jnp.sum(probability, axis=1) > 0)[table] & (total >= 0)
-    return jnp.where(possible[:, None], counts, jnp.nan)
-
-
-def _by_single_draws(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    key, probability, table, total = draws.varying_alike_with(key, probability, table, total)
-    (n,), d = table.shape, probability.shape[1]
-    wheel, at_once = draws.Wheel.of(probability[:, None]), min(max(_WORDS_AT_ONCE // n, 1), d)
-    document, most = jnp.arange(n, dtype=jnp.int32)[:, None], jnp.max(total).astype(jnp.int32)
-
-    def draw(state: tuple[Array, Array]) -> tuple[Array, Array]:
-        drawn, counts = state
-        word = wheel.draw(jax.random.fold_in(key, drawn), jnp.repeat(table, at_once)).reshape(n, at_once)
-        wanted = (drawn + jnp.arange(at_once, dtype=jnp.int32)).astype(total.dtype)[None] < total[:, None]
-        return drawn + at_once, counts.at[document, word].add(wanted.astype(counts.dtype))
-
-    start = (jnp.zeros((), jnp.int32), jnp.zeros_like(total, shape=(n, d)))
-    return lax.while_loop(lambda state: state[0] < most, draw, start)[1]
-
-
-def _by_shares(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    """By binomial numbers, how many of what is left are this word: those of many in parts, side by side.
-
-    Shares of what is left are of sums from the other end, in which nothing cancels.
-    """
-    d = probability.shape[1]
-    if d <= _FEW_WORDS:
-        return _in_turn(key, probability.T, table, total).T
-    of_parts, of_words = jax.random.split(key)
-    parts = 1 << (d.bit_length() // 2)
-    words = jnp.pad(probability, ((0, 0), (0, -d % parts))).reshape(len(probability), parts, -1)
-    of_part = _in_turn(of_parts, jnp.sum(words, axis=2).T, table, total).T
-    counts = _in_turn(of_words, jnp.moveaxis(words, 2, 0), table, of_part)
-    return jnp.moveaxis(counts, 0, 2).reshape(len(table), -1)[:, :d]
-
-
-def _in_turn(key: Array, probability: Array, table: Array, total: Array) -> Array:
-    """How many are of each category, along the first axis; the tables are along the second."""
-    key, probability, table, total = draws.varying_alike_with(key, probability, table, total)
-    these = lax.cumsum(probability, reverse=True)
-    later = jnp.concatenate([these[1:], jnp.zeros_like(these[:1])])
-    shares = safe_divide(probability, these), safe_divide(later, these)
-
-    def draw(left: Array, step: tuple[Array, tuple[Array, Array]]) -> tuple[Array, Array]:
-        number, (mine, others) = step
-        here = binomial(jax.random.fold_in(key, number), left, mine[table], others[table])
-        return left - here, here
-
-    return lax.scan(draw, total, (jnp.arange(len(these), dtype=jnp.int32), shares))[1]
 
 
 def _of_low_rate(key: Array, rate: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from jaxgen import count_draws, domains
+from jaxgen import domains, word_draws
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
@@ -80,7 +80,7 @@ class Multinomial(AffineDensity):
 
     def sample(self, key: Array, y: Int[Array, " n"], total_count: Int[Array, " n"]) -> Float[Array, "n d"]:
         """One draw from the density of each class in y, of so many words."""
-        return count_draws.multinomial(key, jnp.exp(self.log_probability), y, total_count)
+        return word_draws.multinomial(key, jnp.exp(self.log_probability), y, total_count)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""
