@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 _ROOMS = {
+    "ascent": ("EMReport",),
     "bernoulli": ("Bernoulli", "BernoulliNB"),
     "categorical": ("Categorical", "CategoricalNB"),
     "classifier": ("Classifier",),
@@ -20,7 +21,6 @@ _ROOMS = {
     "containers": ("pad_rows",),
     "diagonal": ("DiagonalGaussian",),
     "discriminant": ("GDA",),
-    "em": ("EMReport",),
     "estimator": ("GenerativeEstimator",),
     "fitting": ("estimate", "fit"),
     "gaussian": ("Gaussian",),

@@ -3,6 +3,7 @@
 from jaxgen import linear_regression as linear_regression
 from jaxgen import metrics as metrics
 from jaxgen import platform as platform
+from jaxgen.ascent import EMReport as EMReport
 from jaxgen.bernoulli import Bernoulli as Bernoulli
 from jaxgen.bernoulli import BernoulliNB as BernoulliNB
 from jaxgen.categorical import Categorical as Categorical
@@ -24,7 +25,6 @@ from jaxgen.conjugate import NormalInverseWishart as NormalInverseWishart
 from jaxgen.containers import pad_rows as pad_rows
 from jaxgen.diagonal import DiagonalGaussian as DiagonalGaussian
 from jaxgen.discriminant import GDA as GDA
-from jaxgen.em import EMReport as EMReport
 from jaxgen.estimator import GenerativeEstimator as GenerativeEstimator
 from jaxgen.fitting import estimate as estimate
 from jaxgen.fitting import fit as fit

@@ -73,12 +73,20 @@ def without_unusable(data: Data, domain: Domain) -> Data:
     rows = rows.astype(data.labelled.dtype)
     absent = (jnp.sum(data.labelled, axis=1) == 0) & (data.unlabelled == 0)
     dropped = domains.unusable(rows.values if isinstance(rows, PartialRows) else rows, absent, domain)
-    labels = data.labels and (data.labels[0], jnp.where(dropped, 0, data.labels[1]))
+    return _weighing_nothing(data._replace(x=jnp.where(dropped[:, None], 0, data.x)), dropped)
+
+
+def without_first(data: Data, skip: Array | None) -> Data:
+    """The data without the first so many rows, which then weigh nothing; with all, where that is None."""
+    return data if skip is None else _weighing_nothing(data, jnp.arange(len(data.unlabelled), dtype=skip.dtype) < skip)
+
+
+def _weighing_nothing(data: Data, dropped: Bool[Array, " n"]) -> Data:
+    """The data where some rows weigh nothing."""
     return data._replace(
-        x=jnp.where(dropped[:, None], 0, data.x),
         labelled=jnp.where(dropped[:, None], 0, data.labelled),
         unlabelled=jnp.where(dropped, 0, data.unlabelled),
-        labels=labels,
+        labels=data.labels and (data.labels[0], jnp.where(dropped, 0, data.labels[1])),
     )
 
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, culprits, em, inputs, platform, starts
+from jaxgen import arguments, culprits, em, em_cores, inputs, platform
 from jaxgen.classifier import Classifier
 from jaxgen.classify import log_evidence
 from jaxgen.containers import is_sparse, pad_rows
-from jaxgen.density import optional
-from jaxgen.em_data import center, seen, with_constants, without_unusable
+from jaxgen.em_data import seen
+from jaxgen.em_setting import STARTS, Setting, home
 from jaxgen.estimator import D, GenerativeEstimator
 from jaxgen.partial_labels import partly_labelled
 from jaxgen.preparing import check_classifier
@@ -24,11 +24,10 @@ from jaxgen.tracing import is_traced
 if TYPE_CHECKING:
     from jax import Array
 
-    from jaxgen.em import EMReport
+    from jaxgen.ascent import EMReport
     from jaxgen.em_data import Data
     from jaxgen.platform import Tuning
 
-_STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
 # What the last steps of a fit gain, at most, in nats a row. Gradients in float64 differ by 1e-4 of them where that is
 # 1e-9; in float32 steps cannot become as short as less would ask for once rounding has made the evidence fall.
 _LAST_GAIN = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-9}
@@ -99,15 +98,16 @@ def train(
         if not is_traced(data):
             estimator.check_seen(seen(data), range(rows.shape[1]))
     platform.check_places(estimator, run.key, data, given)
-    program = partial(
-        _program,
-        how=how,
-        restarts=arguments.check_integer("restarts", run.restarts),
-        max_steps=arguments.check_integer("max_steps", run.max_steps),
-        tuning=platform.tuning_of(data),
-    )
+    options: dict[str, Any] = {
+        "how": how,
+        "restarts": arguments.check_integer("restarts", run.restarts),
+        "max_steps": arguments.check_integer("max_steps", run.max_steps),
+        "tuning": platform.tuning_of(data),
+    }
     tolerance = _LAST_GAIN[data.labelled.dtype] if complete else arguments.check_number("tolerance", run.tolerance)
-    classifier, report = program(arguments.as_floats(estimator), run.key, data, given, tolerance)
+    what = arguments.as_floats(estimator), run.key, data, given, tolerance
+    by_cores = not is_traced(what) and len(em_cores.deal(estimator, data, num_runs=1)) > 1
+    classifier, report = (_run_by_cores if by_cores else _program)(*what, **options)
     if not is_traced(report, classifier) and _broke_down(report, classifier):
         # A bad value is named by whoever takes the rows, and what makes all of them together singular by their fit.
         whole = estimator.naive() if data.observed is not None and estimator.fills_in else estimator
@@ -170,13 +170,13 @@ def _check_scores(start: Classifier[Any], rows: Any, data: Data) -> None:
 
 
 def _check_start(start: Any, key: Any, data: Data, *, complete: bool) -> str:
-    """The name of the start: one of `_STARTS`, "classifier", or "labels" where they are complete."""
+    """The name of the start: one of `STARTS`, "classifier", or "labels" where they are complete."""
     if isinstance(start, Classifier):
         found, wanted = (*start.class_shape, start.num_features), (data.labelled.shape[1], data.x.shape[1])
         if found != wanted:
             raise ValueError(f"start must have {wanted[0]} classes and {wanted[1]} features; found {found}.")
         return "classifier"
-    if start is not None and (not isinstance(start, str) or start not in _STARTS):
+    if start is not None and (not isinstance(start, str) or start not in STARTS):
         found = repr(start) if isinstance(start, str) else type(start).__name__
         raise ValueError(f"start must be 'k-means++', 'random' or a generative classifier; found {found}.")
     if complete:
@@ -188,6 +188,38 @@ def _check_start(start: Any, key: Any, data: Data, *, complete: bool) -> str:
     return start or ("random" if is_sparse(data.x) else "k-means++")
 
 
+def _run_by_cores(
+    estimator: GenerativeEstimator[Any, D],
+    key: Array | None,
+    data: Data,
+    start: Classifier[D] | None,
+    tolerance: Array | float,
+    *,
+    max_steps: int,
+    tuning: Tuning,
+    **how: Any,
+) -> tuple[Classifier[D], EMReport]:
+    """As `_program`, of rows that the cores of a CPU share."""
+    setting = _setting_program(estimator, key, data, start, tuning=tuning, **how)
+    dealt = em_cores.deal(setting.estimator, setting.data, num_runs=len(jax.tree.leaves(setting.starts)[0]))
+    within = np.asarray(tolerance, data.labelled.dtype)
+    classifier, report = em_cores.ascend(
+        setting.estimator, setting.starts, dealt, within, max_steps=max_steps, tuning=tuning
+    )
+    return _home_program(setting.origin, classifier), report
+
+
+@partial(jax.jit, static_argnames=("how", "restarts", "tuning"))
+def _setting_program(*arguments: Any, tuning: Tuning, **how: Any) -> Setting:
+    with platform.tuned(tuning):
+        return Setting.of(*arguments, **how)
+
+
+@jax.jit
+def _home_program(origin: Array | None, c: Classifier[D]) -> Classifier[D]:
+    return home(origin, c)
+
+
 @partial(jax.jit, static_argnames=("how", "restarts", "max_steps", "tuning"))
 def _program(
     estimator: GenerativeEstimator[Any, D],
@@ -196,47 +228,12 @@ def _program(
     start: Classifier[D] | None,
     tolerance: Array | float,
     *,
-    how: str,
-    restarts: int,
     max_steps: int,
     tuning: Tuning | None,
+    **how: Any,
 ) -> tuple[Classifier[D], EMReport]:
-    data = with_constants(without_unusable(data, estimator.domain), estimator.takes_for_constant(data.x.shape[1]))
-    given, origin = data, None
-    if not is_sparse(data.x):
-        # About a large mean every step would round what it fills in, and the mean itself, to the digits of that.
-        estimator, origin = estimator.from_origin(center(data))
-    if origin is not None:
-        data = data._replace(x=jnp.asarray(data.x).astype(origin.dtype) - origin[None])
-
-    def begin(key: Any) -> Any:
-        if start is not None:
-            known = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(data.labelled.dtype), start)
-            responsibilities, _ = em.responsibilities_of(known, given)  # of a density that may not know how to move
-            return em.statistics_of(
-                estimator, data, responsibilities, known if origin is None else _moved(known, -origin)
-            )
-        responsibilities = data.labelled if how == "labels" else _STARTS[how](key, data)
-        if data.observed is None or not estimator.fills_in:
-            return em.statistics_of(estimator, data, responsibilities, None)
-        # Correlations by which features are filled in are not known yet.
-        naive = estimator.naive()
-        first = naive.statistics(
-            data.x, responsibilities, num_classes=responsibilities.shape[1], observed=data.observed
-        )
-        return em.statistics_of(estimator, data, responsibilities, naive.estimate(first))
-
     with platform.tuned(tuning):
-        if key is not None and how in _STARTS:
-            begun = jax.vmap(begin)(jax.random.split(key, restarts))
-        else:
-            begun = jax.tree.map(lambda leaf: leaf[None], begin(None))
-        classifier, report = em.ascend(
-            estimator, begun, data, jnp.asarray(tolerance).astype(data.labelled.dtype), max_steps=max_steps
-        )
-    return classifier if origin is None else _moved(classifier, origin), report
-
-
-def _moved(c: Classifier[Any], origin: Array) -> Classifier[Any]:
-    """The classifier of features to which an origin is added."""
-    return c._replace(density=optional(c.density, "moved")(origin))
+        setting = Setting.of(estimator, key, data, start, **how)
+        tolerance = jnp.asarray(tolerance).astype(data.labelled.dtype)
+        classifier, report = em.ascend(setting.estimator, setting.starts, setting.data, tolerance, max_steps=max_steps)
+    return home(setting.origin, classifier), report

@@ -45,18 +45,20 @@ def by_nearest_seed(key: Array, data: Data) -> Float[Array, "n classes"]:
 
     weights = jnp.sum(data.labelled, axis=0)
     means = safe_divide(matmul(data.labelled.T, z), matmul(data.labelled.T, counts.astype(dtype)))
-    far = jnp.asarray(jnp.inf, dtype)
-    to_means = lax.map(lambda mean: distance(mean), means).T
-    nearest = jnp.min(jnp.where(weights[None] > 0, to_means, far), axis=1)
+
+    def to_mean(nearest: Array, terms: tuple[Array, Array]) -> tuple[Array, None]:
+        mean, has_label = terms
+        return lax.cond(has_label, lambda: jnp.minimum(nearest, distance(mean)), lambda: nearest), None
 
     def draw(nearest: Array, terms: tuple[Array, ...]) -> tuple[Array, Array]:
         key, mean, has_label = terms
         chance = data.unlabelled * jnp.where(jnp.isinf(nearest), 1.0, nearest)
         row = jax.random.categorical(key, jnp.log(chance))
-        seed = jnp.where(has_label, mean, z[row])
-        return jnp.minimum(nearest, distance(seed)), seed
+        away = distance(jnp.where(has_label, mean, z[row]))
+        return jnp.minimum(nearest, away), away
 
-    keys = jax.random.split(key, len(means))
-    seeds = lax.scan(draw, nearest, (keys, means, weights > 0))[1]
-    mine = jnp.argmin(lax.map(distance, seeds), axis=0)
+    infinite = jnp.full_like(z, jnp.inf, shape=z.shape[:1])
+    nearest, _ = lax.scan(to_mean, infinite, (means, weights > 0))
+    _, away = lax.scan(draw, nearest, (jax.random.split(key, len(means)), means, weights > 0))
+    mine = jnp.argmin(away, axis=0)
     return data.labelled + data.unlabelled[:, None] * jax.nn.one_hot(mine, len(means), dtype=dtype)

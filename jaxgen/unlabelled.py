@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int, Real
 
     from jaxgen.arguments import AnyArray
+    from jaxgen.ascent import EMReport
     from jaxgen.classifier import Classifier
-    from jaxgen.em import EMReport
     from jaxgen.estimator import D, GenerativeEstimator
 
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 import scipy.special
 import scipy.stats
+from conftest import of_a_cpu
 from jax.experimental.sparse import BCOO
 from jax.test_util import check_grads
 from registry import CASES, K, each
@@ -17,7 +18,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
-from jaxgen import em, em_data, starts
+from jaxgen import chunks, em, em_cores, em_data, starts, threads
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -45,6 +46,60 @@ def clusters(n=150, seed=0):
     ],
 )
 def test_gaussian_mixtures_take_the_steps_of_scikit_learn(covariance, shared, peer):
+    compare_steps(covariance, shared, peer)
+
+
+@of_a_cpu
+def test_steps_that_cores_share_are_those_of_scikit_learn_as_well(dealt):
+    compare_steps("diagonal", False, "diag")
+    assert dealt.count(3) == 2
+
+
+@of_a_cpu
+@pytest.mark.parametrize(
+    "name", ["LDA", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("QDA", "GaussianNB", "MixedNB"))]
+)
+def test_runs_that_cores_share_are_those_of_one_program(name, request):
+    case = BY_NAME[name]
+    x, y = case.data(n=200)
+    rng = np.random.default_rng(3)
+    weight, observed = rng.integers(3, size=200) * 0.5, rng.random(x.shape) < 0.8
+    y = np.where(rng.random(200) < 0.3, y, -1)
+    missing = np.where(observed, x, np.nan)
+
+    options = {"num_classes": K, "sample_weight": weight, "tolerance": 0.0, "max_steps": 4, "observed": observed}
+
+    def runs(x):
+        return jg.train_em(case.estimator, x, y, key=jax.random.key(0), restarts=2, **options)
+
+    at_once = runs(missing)
+    dealt = request.getfixturevalue("dealt")
+    close(runs(missing), at_once, 1e-9)
+    assert dealt.count(3) == 2  # to see whether, and then for the steps
+    bad = np.argmax(observed[:, 0] & (weight > 0))
+    missing[bad, 0] = np.nan
+    with pytest.raises(ValueError, match=f"row {bad}"):
+        runs(missing)
+
+
+@pytest.fixture
+def dealt(monkeypatch):
+    """Rows are dealt out to three cores, however few they are; in how many parts, each time."""
+    for room in (chunks, em_cores):
+        monkeypatch.setattr(room, "_FEWEST_ELEMENTS", 1)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    split, parts = chunks.split, []
+
+    def counted(*data, **more):
+        found = split(*data, **more)
+        parts.append(len(found))
+        return found
+
+    monkeypatch.setattr(chunks, "split", counted)
+    return parts
+
+
+def compare_steps(covariance, shared, peer):
     x, _ = clusters()
     steps = 7
     first = jnp.asarray(x[:3] + 0.5)
