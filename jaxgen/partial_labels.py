@@ -96,6 +96,6 @@ def _program(
     labels = labels.prepare(dtype)
     labelled = jnp.where(has_label[:, None], labels.dense(), 0.0)
     each = jnp.ones(has_label.shape, dtype) if weight is None else weight.astype(dtype)
-    unlabelled = jnp.where(has_label, 0.0, unlabelled_weight.astype(dtype) * each)
+    unlabelled = jnp.where(has_label, 0.0, jnp.asarray(unlabelled_weight).astype(dtype) * each)
     hard = (jnp.asarray(labels.index), labels.row_weight) if sure and isinstance(labels, HardLabels) else None
     return labelled, unlabelled, hard, jnp.any(labelled) | jnp.any(unlabelled)

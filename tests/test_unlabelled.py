@@ -82,6 +82,17 @@ def test_runs_that_cores_share_are_those_of_one_program(name, request):
         runs(missing)
 
 
+def test_jit_turned_off_changes_no_run():
+    x, y = np.array([[0], [1], [8], [9], [2]]), np.array([0, -1, -1, 1, -1])
+
+    def run():
+        return jg.train_em(jg.PoissonNB(), x, y, key=jax.random.key(0), tolerance=0.0, max_steps=2)
+
+    with jax.disable_jit():
+        apart = run()
+    close(apart, run(), 1e-12)
+
+
 @pytest.fixture
 def dealt(monkeypatch):
     """Rows are dealt out to three cores, however few they are; in how many parts, each time."""
