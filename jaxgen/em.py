@@ -33,13 +33,12 @@ if TYPE_CHECKING:
 
 def expect(estimator: GenerativeEstimator[Any, Any], c: Classifier[Any], data: Data) -> Expectation:
     """The E-step under a classifier."""
-    responsibilities, log_evidence = responsibilities_of(c, data)
-    weight = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
+    responsibilities, log_evidence, weight = responsibilities_of(c, data)
     return Expectation(statistics_of(estimator, data, responsibilities, c), log_evidence, weight)
 
 
-def responsibilities_of(c: Classifier[Any], data: Data) -> tuple[Float[Array, "n classes"], Float[Array, ""]]:
-    """Those of all rows under a classifier, times their weights, and the sum of their log evidence."""
+def responsibilities_of(c: Classifier[Any], data: Data) -> tuple[Float[Array, "n classes"], Array, Array]:
+    """Those of all rows under a classifier, times their weights; the sum of their log evidence, and of the weights."""
     mask: Any = data.mask
     joint = log_joint(c, data.x, observed=mask)
     evidence = log_sum_exp(joint)
@@ -49,7 +48,8 @@ def responsibilities_of(c: Classifier[Any], data: Data) -> tuple[Float[Array, "n
     posterior = jnp.where(counts[:, None], jnp.exp(joint - evidence[:, None]), 0.0)
     responsibilities = data.labelled + data.unlabelled[:, None] * posterior
     terms = jnp.sum(jnp.where(data.labelled > 0, data.labelled * joint, 0.0), axis=-1)
-    return responsibilities, jnp.sum(terms + data.unlabelled * evidence)
+    weight = jnp.sum(data.labelled) + jnp.sum(data.unlabelled)
+    return responsibilities, jnp.sum(terms + data.unlabelled * evidence), weight
 
 
 def statistics_of(
@@ -109,18 +109,22 @@ def _solve(linear: Callable[[Any], Any], target: Any) -> Any:
 def ascend(
     estimator: GenerativeEstimator[Any, Any], starts: Any, data: Data, tolerance: Array, *, max_steps: int
 ) -> tuple[Classifier[Any], EMReport]:
-    """EM from a stack of starting statistics, all runs at once: the classifier of the best one, and how it went."""
+    """EM from a stack of starts, all runs at once: the classifier of the best one, and how it went.
+
+    A start is responsibilities (n, K), and a classifier that fills in what is missing, or None where none is needed.
+    """
     still, fixed, tolerance = lax.stop_gradient((estimator, data, tolerance))
 
     def step(run: Ascent) -> Ascent:
         c = still.estimate(run.statistics)
         return run.step(still, c, expect(still, c, fixed), tolerance)
 
-    def climb(start: Any) -> Ascent:
-        run = Ascent.begin(start, data.labelled.dtype, max_steps)
+    def climb(responsibilities: Array, c: Classifier[Any] | None) -> Ascent:
+        statistics = statistics_of(still, fixed, responsibilities, c)
+        run = Ascent.begin(statistics, data.labelled.dtype, max_steps)
         run, *_ = varying_alike(run, fixed, still)
         return lax.while_loop(lambda run: run.goes_on, step, run)
 
-    runs = each_run(climb, lax.stop_gradient(starts))
+    runs = each_run(climb, *lax.stop_gradient(starts))
     statistics, report = best(runs, runs.statistics)
     return estimator.estimate(differentiable(estimator, data, statistics)), report

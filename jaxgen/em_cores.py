@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import chunks, em, platform, threads
-from jaxgen.ascent import Ascent, best, each_run
+from jaxgen.ascent import Ascent, Expectation, best, each_run
 from jaxgen.containers import is_sparse
 from jaxgen.em_data import without_first
 from jaxgen.missing import PartialRows
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.ascent import EMReport, Expectation
+    from jaxgen.ascent import EMReport
     from jaxgen.chunks import Chunk
     from jaxgen.classifier import Classifier
     from jaxgen.em_data import Data
@@ -45,7 +45,7 @@ def deal(estimator: GenerativeEstimator[Any, Any], data: Data, *, num_runs: int)
 
 def ascend(
     estimator: GenerativeEstimator[Any, Any],
-    starts: Any,
+    starts: tuple[Array, Classifier[Any] | None],
     dealt: list[Chunk],
     tolerance: np.ndarray,
     *,
@@ -53,12 +53,19 @@ def ascend(
     tuning: Tuning,
 ) -> tuple[Classifier[Any], EMReport]:
     """As `em.ascend`, of concrete rows that were dealt out."""
-    runs, go_on = _begin_program(starts, tolerance.dtype, max_steps)
-    classifiers = _estimate_program(estimator, runs.statistics)
+    first, fill_in = starts
+    first = np.asarray(first)
+
+    def statistics(chunk: Chunk, responsibilities: AnyArray, c: Any) -> Any:
+        return _statistics_program(estimator, chunk.labels, chunk.skip, responsibilities, c, tuning)
 
     def expect(chunk: Chunk) -> Expectation:
-        return _expect_program(estimator, classifiers, chunk.labels, chunk.skip, tuning)
+        responsibilities, *sums = _responsibilities_program(classifiers, chunk.labels, chunk.skip, tuning)
+        return Expectation(statistics(chunk, responsibilities, fill_in and classifiers), *sums)
 
+    begun = threads.each(lambda chunk: statistics(chunk, first[:, chunk.place], fill_in), dealt)
+    runs, go_on = _begin_program(reduce(_merge_program, begun), tolerance.dtype, max_steps)
+    classifiers = _estimate_program(estimator, runs.statistics)
     while np.asarray(go_on).any():
         expected = reduce(_merge_program, threads.each(expect, dealt))
         runs, go_on = _step_program(estimator, runs, classifiers, expected, tolerance)
@@ -66,10 +73,33 @@ def ascend(
     return _best_program(runs, classifiers)
 
 
+@partial(jax.jit, static_argnums=3)
+def _responsibilities_program(
+    classifiers: Any, data: Data, skip: Array | None, tuning: Tuning
+) -> tuple[Array, Array, Array]:
+    """What `em.responsibilities_of` gives for each run, of some rows, of which the first `skip` do not count."""
+    with platform.tuned(tuning):
+        return each_run(lambda c: em.responsibilities_of(c, without_first(data, skip)), classifiers)
+
+
+@partial(jax.jit, static_argnums=5)
+def _statistics_program(
+    estimator: Any, data: Data, skip: Array | None, responsibilities: AnyArray, classifiers: Any, tuning: Tuning
+) -> Any:
+    """What `em.statistics_of` gives for each run, of the same rows."""
+
+    def one(responsibilities: Array, c: Any) -> Any:
+        mine = without_first(data._replace(labelled=responsibilities), skip)
+        return em.statistics_of(estimator, mine, mine.labelled, c)
+
+    with platform.tuned(tuning):
+        return each_run(one, responsibilities, classifiers)
+
+
 @partial(jax.jit, static_argnums=(1, 2))
-def _begin_program(starts: Any, dtype: Any, max_steps: int) -> tuple[Ascent, Bool[Array, " runs"]]:
+def _begin_program(statistics: Any, dtype: Any, max_steps: int) -> tuple[Ascent, Bool[Array, " runs"]]:
     """The runs from a stack of statistics, and which go on."""
-    runs = each_run(lambda start: Ascent.begin(start, dtype, max_steps), starts)
+    runs = each_run(lambda statistics: Ascent.begin(statistics, dtype, max_steps), statistics)
     return runs, each_run(lambda run: run.goes_on, runs)
 
 
@@ -78,15 +108,9 @@ def _estimate_program(estimator: Any, statistics: Any) -> Any:
     return each_run(estimator.estimate, statistics)
 
 
-@partial(jax.jit, static_argnums=4)
-def _expect_program(estimator: Any, classifiers: Any, data: Data, skip: Array | None, tuning: Tuning) -> Expectation:
-    """What each run expects of some rows, of which the first `skip` do not count."""
-    with platform.tuned(tuning):
-        return each_run(lambda c: em.expect(estimator, c, without_first(data, skip)), classifiers)
-
-
 @jax.jit
-def _merge_program(a: Expectation, b: Expectation) -> Expectation:
+def _merge_program(a: Any, b: Any) -> Any:
+    """Statistics, or expectations, of each run."""
     return each_run(lambda a, b: a.merge(b), a, b)
 
 

@@ -201,7 +201,7 @@ def _run_by_cores(
 ) -> tuple[Classifier[D], EMReport]:
     """As `_program`, of rows that the cores of a CPU share."""
     setting = _setting_program(estimator, key, data, start, tuning=tuning, **how)
-    dealt = em_cores.deal(setting.estimator, setting.data, num_runs=len(jax.tree.leaves(setting.starts)[0]))
+    dealt = em_cores.deal(setting.estimator, setting.data, num_runs=len(setting.starts[0]))
     within = np.asarray(tolerance, data.labelled.dtype)
     classifier, report = em_cores.ascend(
         setting.estimator, setting.starts, dealt, within, max_steps=max_steps, tuning=tuning

@@ -1,4 +1,4 @@
-"""What EM sets out with: its data about an origin, and the statistics from which each run climbs."""
+"""What EM sets out with: its data about an origin, and the responsibilities from which each run climbs."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class Setting(NamedTuple):
 
     Attributes:
         estimator: of features less the origin.
-        starts: statistics, a stack of those of each run.
+        starts: for `em.ascend`, responsibilities and what fills in what is missing, of each run.
         data: of features less the origin.
         origin: None, where what features are counted from plays a part.
     """
 
     estimator: GenerativeEstimator[Any, Any]
-    starts: Any
+    starts: tuple[Float[Array, "runs n classes"], Classifier[Any] | None]
     data: Data
     origin: Float[Array, " d"] | None
 
@@ -68,19 +68,20 @@ class Setting(NamedTuple):
         if origin is not None:
             data = data._replace(x=jnp.asarray(data.x).astype(origin.dtype) - origin[None])
 
-        def begin(key: Any) -> Any:
+        fills_in = data.observed is not None and estimator.fills_in
+
+        def begin(key: Any) -> tuple[Array, Classifier[Any] | None]:
             if start is not None:
                 known = jax.tree.map(lambda leaf: jnp.asarray(leaf).astype(data.labelled.dtype), start)
-                responsibilities, _ = em.responsibilities_of(known, given)  # of a density that may not know how to move
-                there = known if origin is None else home(-origin, known)
-                return em.statistics_of(estimator, data, responsibilities, there)
+                responsibilities, *_ = em.responsibilities_of(known, given)  # of one that may not know how to move
+                return responsibilities, home(None if origin is None else -origin, known) if fills_in else None
             responsibilities = data.labelled if how == "labels" else STARTS[how](key, data)
-            if data.observed is None or not estimator.fills_in:
-                return em.statistics_of(estimator, data, responsibilities, None)
+            if not fills_in:
+                return responsibilities, None
             # Correlations by which features are filled in are not known yet.
             naive, num_classes = estimator.naive(), responsibilities.shape[1]
             first = naive.statistics(data.x, responsibilities, num_classes=num_classes, observed=data.observed)
-            return em.statistics_of(estimator, data, responsibilities, naive.estimate(first))
+            return responsibilities, naive.estimate(first)
 
         if key is not None and how in STARTS:
             begun = jax.vmap(begin)(jax.random.split(key, restarts))

@@ -101,7 +101,7 @@ def train_em(
         observed: True for the entries of x that count, as for `fit`.
         start: "k-means++", from the nearest of seeds far apart, or of the means of classes with labels; "random", from
             random responsibilities; or a classifier, of any family. By default the first, the second for sparse rows.
-        restarts: runs from different starts, all in one program; the one that raised it highest is returned. With a
+        restarts: runs from different starts, all at once; the one that raised it highest is returned. With a
             classifier to start from there is one run.
         tolerance: change of what a step raises, the evidence and the log prior that hyperparameters stand for, in nats
             a row; two steps in a row that change it by no more end a run. Where its rounding, 4 eps of it, is more, so
