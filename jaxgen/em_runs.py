@@ -1,4 +1,4 @@
-"""Runs of EM: arguments to data and a start, one program for all runs, and what is said of those that broke down."""
+"""Runs of EM: arguments to data and a start, one program or all cores, and what is said of runs that broke down."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def train(
     }
     tolerance = _LAST_GAIN[data.labelled.dtype] if complete else arguments.check_number("tolerance", run.tolerance)
     what = arguments.as_floats(estimator), run.key, data, given, tolerance
-    by_cores = not is_traced(what) and len(em_cores.deal(estimator, data, num_runs=1)) > 1
+    # On its way a run holds NaN and infinity, which those flags do not let a program return.
+    looked_at = any(getattr(jax.config, name, False) for name in ("jax_debug_nans", "jax_debug_infs"))
+    num_runs = options["restarts"] if how in STARTS else 1
+    by_cores = not is_traced(what) and not looked_at and len(em_cores.deal(estimator, data, num_runs=num_runs)) > 1
     classifier, report = (_run_by_cores if by_cores else _program)(*what, **options)
     if not is_traced(report, classifier) and _broke_down(report, classifier):
         # A bad value is named by whoever takes the rows, and what makes all of them together singular by their fit.
@@ -201,10 +204,10 @@ def _run_by_cores(
 ) -> tuple[Classifier[D], EMReport]:
     """As `_program`, of rows that the cores of a CPU share."""
     setting = _setting_program(estimator, key, data, start, tuning=tuning, **how)
-    dealt = em_cores.deal(setting.estimator, setting.data, num_runs=len(setting.starts[0]))
+    parts = em_cores.deal(setting.estimator, setting.data, num_runs=len(setting.starts[0]))
     within = np.asarray(tolerance, data.labelled.dtype)
     classifier, report = em_cores.ascend(
-        setting.estimator, setting.starts, dealt, within, max_steps=max_steps, tuning=tuning
+        setting.estimator, setting.starts, parts, within, max_steps=max_steps, tuning=tuning
     )
     return _home_program(setting.origin, classifier), report
 

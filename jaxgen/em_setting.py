@@ -26,13 +26,12 @@ STARTS = {"k-means++": starts.by_nearest_seed, "random": starts.at_random}
 class Setting(NamedTuple):
     """What EM sets out with.
 
-    About a large mean every step would round what it fills in, and the mean itself, to the digits of that.
-
     Attributes:
         estimator: of features less the origin.
         starts: for `em.ascend`, responsibilities and what fills in what is missing, of each run.
         data: of features less the origin.
-        origin: None, where what features are counted from plays a part.
+        origin: about which features are taken: about a large mean every step would round what it fills in, and the mean
+            itself, to the digits of that. None, where what features are counted from plays a part.
     """
 
     estimator: GenerativeEstimator[Any, Any]
@@ -51,14 +50,14 @@ class Setting(NamedTuple):
         how: str,
         restarts: int,
     ) -> Setting:
-        """That of data as they were given.
+        """That of an estimator and of data as they were given.
 
         Args:
-            estimator: as it was given.
-            key: for one of `STARTS`.
-            data: as they were given.
-            start: the classifier to start from, where there is one.
-            how: the name of one of `STARTS`; "labels", where every row has one.
+            estimator: of any family with a density.
+            key: for one of `STARTS`; None where there is another start.
+            data: with what absent rows hold.
+            start: a classifier to start from, if there is one.
+            how: the name of one of `STARTS`; "labels", where every row has one; or "classifier".
             restarts: runs with a key of their own each, of those in `STARTS`.
         """
         data = with_constants(without_unusable(data, estimator.domain), estimator.takes_for_constant(data.x.shape[1]))

@@ -18,7 +18,7 @@ from sklearn.datasets import load_wine
 from sklearn.mixture import GaussianMixture
 
 import jaxgen as jg
-from jaxgen import chunks, em, em_cores, em_data, starts, threads
+from jaxgen import chunks, em, em_cores, em_data, platform, starts, threads
 
 BY_NAME = {case.name: case for case in CASES}
 
@@ -67,10 +67,11 @@ def test_runs_that_cores_share_are_those_of_one_program(name, request):
     y = np.where(rng.random(200) < 0.3, y, -1)
     missing = np.where(observed, x, np.nan)
 
-    options = {"num_classes": K, "sample_weight": weight, "tolerance": 0.0, "max_steps": 4, "observed": observed}
+    options = {"num_classes": K, "sample_weight": weight, "tolerance": 1e-4, "max_steps": 40, "observed": observed}
+    restarts = 2 if case.estimator.fills_in else 1
 
     def runs(x):
-        return jg.train_em(case.estimator, x, y, key=jax.random.key(0), restarts=2, **options)
+        return jg.train_em(case.estimator, x, y, key=jax.random.key(0), restarts=restarts, **options)
 
     at_once = runs(missing)
     dealt = request.getfixturevalue("dealt")
@@ -80,6 +81,33 @@ def test_runs_that_cores_share_are_those_of_one_program(name, request):
     missing[bad, 0] = np.nan
     with pytest.raises(ValueError, match=f"row {bad}"):
         runs(missing)
+
+
+@of_a_cpu
+def test_steps_that_cores_share_are_traced_for_the_tuning_of_the_call(dealt, monkeypatch):
+    x, traced = clusters()[0], []
+    each_run = em_cores.each_run
+
+    def seen(*arguments):
+        traced.append(platform.tuning_on(None))
+        return each_run(*arguments)
+
+    monkeypatch.setattr(em_cores, "each_run", seen)
+    tunings = [dataclasses.replace(platform.CPU, stacks=stacks) for stacks in ("together", "in turn", "together")]
+    for tuning in tunings:
+        with platform.override(tuning):
+            jg.train_em(jg.GaussianNB(), x, num_classes=2, start=jg.fit(jg.GaussianNB(), x[:6], np.arange(6) % 2))
+    half = len(traced) // 2
+    assert half
+    assert traced == half * [tunings[0]] + half * [tunings[1]]
+
+
+@of_a_cpu
+def test_flags_that_look_at_every_program_see_one(dealt):
+    x = clusters()[0]
+    with jax.debug_infs(True):
+        jg.train_em(jg.GaussianNB(), x, num_classes=2, key=jax.random.key(0))
+    assert 3 not in dealt
 
 
 @pytest.mark.thorough
