@@ -53,8 +53,7 @@ def deal(estimator: GenerativeEstimator[Any, Any], data: Data, *, num_runs: int)
     50, take 0.61 s in one program and 0.70 by parts.
     """
     fills_in = estimator.fills_in and data.observed is not None
-    few = data.x.size < _FEWEST_ELEMENTS or num_runs > 1
-    if is_sparse(data.x) or (few and not fills_in):
+    if is_sparse(data.x) or not (fills_in or (data.x.size >= _FEWEST_ELEMENTS and num_runs == 1)):
         dealt = chunks.whole(data.x, data)
     else:
         width = data.x.shape[1] * data.labelled.shape[1] if fills_in else 0
