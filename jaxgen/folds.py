@@ -7,6 +7,7 @@ with what comes after it loses nothing, and costs two merges a fold.
 from __future__ import annotations
 
 import contextlib
+from functools import reduce
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 from jax import lax
 
 from jaxgen import arguments, host_arrays
+from jaxgen.programs import merge_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,6 +155,19 @@ def outside(parts: Any, others: Any) -> Any:
     merge = jax.vmap(lambda a, b: a.merge(b))
     _, passed = lax.scan(lambda total, part: (merge(total, part), total), ends, inwards)
     return merge(jax.tree.map(lambda leaf: leaf[:, 0], passed), jax.tree.map(lambda leaf: leaf[::-1, 1], passed))
+
+
+def all_but_each(parts: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """The statistics of all parts but one, for each in its order, merged with those of others.
+
+    What lies outside a half is merged once for all of it, so that few are there at a time, whatever the parts.
+    """
+    if len(parts) == 1:
+        yield others[0]
+        return
+    half = len(parts) // 2
+    for mine, theirs in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
+        yield from all_but_each(mine, (reduce(merge_program, others + theirs),))
 
 
 def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, platform
+from jaxgen import arguments, chunks, platform, threads
 from jaxgen.classify import log_posterior
 from jaxgen.fitting import fit
-from jaxgen.folds import Rows, left_out, outside
+from jaxgen.folds import Rows, all_but_each, left_out, outside
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.estimator import GenerativeEstimator
+
+
+# Numbers of the statistics of all rows, each by itself, below which the cores do not share the rows. Of 100,000 × 50 in
+# ten classes two take 0.76 s in place of 1.8 for Gaussian NB, and 4.6 in place of 8.6 for LDA.
+_FEWEST_NUMBERS = 2**22
 
 
 def leave_one_out(
@@ -45,14 +50,48 @@ def leave_one_out(
     whole = estimator.statistics(**rows._asdict(), num_classes=num_classes)
     size = sum(leaf.size for leaf in jax.tree.leaves(whole))
     elements = (platform.tuning_of(rows, whole) or platform.CPU).fold_elements
-    levels = _levels(n, max(2, elements // size))
-    posterior = _program(arguments.as_floats(estimator), rows, num_classes=num_classes, levels=levels)
+    options = {"num_classes": num_classes, "most": max(2, elements // size)}
+    what = arguments.as_floats(estimator)
+    pays = n * size >= _FEWEST_NUMBERS and threads.cores() > 1
+    by_cores = pays and not is_traced(estimator) and platform.platform_of(rows, whole) == "cpu"
+    posterior = _by_cores(what, rows, **options) if by_cores else _posterior(what, None, rows, **options)
     present = np.ones(n, bool) if rows.sample_weight is None else np.asarray(rows.sample_weight) > 0
     if not is_traced(posterior):
         failed = np.isnan(posterior).any(axis=1) & present
         if failed.any():
             _raise_for_row(int(np.argmax(failed)), estimator, rows, num_classes)
     return _outcome_program(posterior, rows.y.astype(np.int32), present)
+
+
+def _by_cores(estimator: GenerativeEstimator[Any, Any], rows: Rows, *, num_classes: int, most: int) -> Array:
+    """The log posterior of each row from all others: each core takes some rows, and the statistics of all the rest."""
+    n = len(rows.y)
+    size = -(-n // threads.cores())
+    weight = np.ones(n, jnp.result_type(float)) if rows.sample_weight is None else rows.sample_weight
+    rows = jax.tree.map(np.asarray, rows._replace(sample_weight=weight))
+    places = [slice(first, min(first + size, n)) for first in range(0, n, size)]
+
+    def part(place: slice) -> Rows:  # of one size: the last is filled up with rows that weigh nothing
+        return jax.tree.map(lambda array: _padded(array[place], size), rows)
+
+    parts = [part(place) for place in places]
+    structure = jax.tree.map(lambda _: 0.0, estimator)
+    mine = threads.over(lambda rows: structure.statistics(**rows._asdict(), num_classes=num_classes), parts)
+
+    def posterior(task: tuple[Any, Rows]) -> tuple[Array, bool]:
+        return _posterior(estimator, *task, num_classes=num_classes, most=most), False
+
+    return chunks.gather(posterior, list(zip(all_but_each(tuple(mine)), parts, strict=True)), places, n)[0]
+
+
+def _padded(array: np.ndarray, length: int) -> np.ndarray:
+    more = length - len(array)
+    return np.pad(array, [(0, more)] + [(0, 0)] * (array.ndim - 1)) if more else array
+
+
+def _posterior(estimator: Any, others: Any, rows: Rows, *, num_classes: int, most: int) -> Array:
+    """The log posterior of each row from all others, and from the statistics of further ones."""
+    return _program(estimator, others, rows, num_classes=num_classes, levels=_levels(len(rows.y), most))
 
 
 def _levels(n: int, most: int) -> tuple[int, ...]:
@@ -66,7 +105,7 @@ def _levels(n: int, most: int) -> tuple[int, ...]:
 
 @partial(jax.jit, static_argnames=("num_classes", "levels"))
 def _program(
-    estimator: GenerativeEstimator[Any, Any], rows: Rows, *, num_classes: int, levels: tuple[int, ...]
+    estimator: GenerativeEstimator[Any, Any], others: Any, rows: Rows, *, num_classes: int, levels: tuple[int, ...]
 ) -> Float[Array, "n classes"]:
     """The log posterior of each row from all others, NaN where those have none.
 
@@ -97,8 +136,9 @@ def _program(
     padding = math.prod(levels) - n  # rows of weight 0 are absent
     rows = rows._replace(sample_weight=jnp.ones(n) if rows.sample_weight is None else rows.sample_weight)
     rows = jax.tree.map(lambda a: jnp.pad(a, [(0, padding)] + [(0, 0)] * (a.ndim - 1)), rows)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(summarise, rows))
-    return visit(nothing, rows, levels)[:n]
+    if others is None:
+        others = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(summarise, rows))
+    return visit(others, rows, levels)[:n]
 
 
 @jax.jit

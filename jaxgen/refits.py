@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +22,15 @@ from jaxgen import arguments, culprits, domains, inputs, platform, threads
 from jaxgen.blocks import Stretch
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import estimate, fit
-from jaxgen.folds import left_out, outside
+from jaxgen.folds import all_but_each, left_out, outside
 from jaxgen.labels import HardLabels
-from jaxgen.programs import merge_program, statistics_program
+from jaxgen.programs import statistics_program
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import holds_nan_or_infinity
 from jaxgen.tracing import is_recorded, is_traced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jax import Array
     from jaxtyping import Int
@@ -170,7 +170,7 @@ class Merged:
 
     def _in_turn(self) -> Callable[[int], Any]:
         """The same, made when it is asked for: once for each fold, about in their order, by any thread."""
-        rests, lock = enumerate(_all_but_each(self.parts)), Lock()
+        rests, lock = enumerate(all_but_each(self.parts)), Lock()
         waiting: dict[int, Any] = {}
 
         def without(f: int) -> Any:
@@ -203,19 +203,6 @@ def _fitted(estimator: Any, deal: Deal, num_classes: int, f: int) -> Any:
     rest = np.setdiff1d(np.arange(len(deal.rows.y)), deal.members[f], assume_unique=True)
     with left_out(f"fold {f}"):
         return fit(estimator, **deal.rows.at(rest)._asdict(), num_classes=num_classes)
-
-
-def _all_but_each(parts: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Iterator[Any]:
-    """The statistics of all parts but one, for each in its order, merged with those of others.
-
-    What lies outside a half is merged once for all of it, so that few are there at a time, whatever the parts.
-    """
-    if len(parts) == 1:
-        yield others[0]
-        return
-    half = len(parts) // 2
-    for mine, theirs in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
-        yield from _all_but_each(mine, (reduce(merge_program, others + theirs),))
 
 
 def _rows_and_labels(structure: GenerativeEstimator[Any, Any], part: Part, num_classes: int) -> tuple[Any, HardLabels]:

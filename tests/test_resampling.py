@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse
 import scipy.special
 import scipy.stats
+from conftest import of_a_cpu
 from jax.experimental import sparse
 from registry import CASES, K, each
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,10 +19,11 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
+from jaxgen import leave_one_out as tree
 from jaxgen import platform, threads
-from jaxgen.folds import Deal, Part, Rows, fold_of_each, members
+from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
-from jaxgen.refits import Fitted, FittedInTurn, Merged, _all_but_each, kind_for
+from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
 from jaxgen.replicates import row_counts
 from jaxgen.total import Total
 
@@ -382,7 +384,7 @@ def test_folds_of_sparse_rows_are_merged_where_tables_are_small_and_fitted_where
 @pytest.mark.parametrize("number", [2, 3, 7, 10])
 def test_all_parts_but_one_are_merged_for_each(number):
     values = 3.0 ** np.arange(number)
-    rests = list(_all_but_each(tuple(Total.of(jnp.asarray(value)) for value in values)))
+    rests = list(all_but_each(tuple(Total.of(jnp.asarray(value)) for value in values)))
     np.testing.assert_array_equal([rest.exact() for rest in rests], values.sum() - values)
 
 
@@ -415,6 +417,18 @@ def check_against(ours, posterior, y, present=slice(None), **tolerance):
 def test_leaving_a_row_out_is_fitting_to_the_others(case):
     x, y = case.data(n=20)
     check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
+
+
+@of_a_cpu
+@each(CASES, first=("BernoulliNB",))
+def test_rows_that_cores_share_are_left_out_as_well(case, monkeypatch):
+    x, y = case.data(n=20)
+    program, lengths = tree._program, []
+    monkeypatch.setattr(tree, "_FEWEST_NUMBERS", 1)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    monkeypatch.setattr(tree, "_program", lambda *a, **b: lengths.append(len(a[2].y)) or program(*a, **b))
+    check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
+    assert lengths == [7, 7, 7]
 
 
 BITS = (RNG.random((N, 4)) < 0.4).astype(int)
