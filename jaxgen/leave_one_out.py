@@ -75,8 +75,7 @@ def _by_cores(estimator: GenerativeEstimator[Any, Any], rows: Rows, *, num_class
         return jax.tree.map(lambda array: _padded(array[place], size), rows)
 
     parts = [part(place) for place in places]
-    structure = jax.tree.map(lambda _: 0.0, estimator)
-    mine = threads.over(lambda rows: structure.statistics(**rows._asdict(), num_classes=num_classes), parts)
+    mine = threads.over(lambda rows: estimator.statistics(**rows._asdict(), num_classes=num_classes), parts)
 
     def posterior(task: tuple[Any, Rows]) -> tuple[Array, bool]:
         return _posterior(estimator, *task, num_classes=num_classes, most=most), False

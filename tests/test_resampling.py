@@ -27,6 +27,7 @@ from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
 from jaxgen.replicates import row_counts
 from jaxgen.total import Total
 
+BY_NAME = {case.name: case for case in CASES}
 RNG = np.random.default_rng(0)
 N = 120
 Y = RNG.permutation(np.arange(N) % 3)
@@ -419,15 +420,22 @@ def test_leaving_a_row_out_is_fitting_to_the_others(case):
     check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
 
 
+OF_A_PRIOR = jg.GDA("diagonal", shared=False, prior=jg.NormalInverseWishart())
+
+
 @of_a_cpu
-@each(CASES, first=("BernoulliNB",))
-def test_rows_that_cores_share_are_left_out_as_well(case, monkeypatch):
+@pytest.mark.parametrize(
+    "estimator",
+    [OF_A_PRIOR, *(pytest.param(case.estimator, id=case.name, marks=pytest.mark.thorough) for case in CASES)],
+)
+def test_rows_that_cores_share_are_left_out_as_well(estimator, monkeypatch):
+    case = next((case for case in CASES if case.estimator is estimator), BY_NAME["GaussianNB"])
     x, y = case.data(n=20)
     program, lengths = tree._program, []
     monkeypatch.setattr(tree, "_FEWEST_NUMBERS", 1)
     monkeypatch.setattr(threads, "cores", lambda: 3)
     monkeypatch.setattr(tree, "_program", lambda *a, **b: lengths.append(len(a[2].y)) or program(*a, **b))
-    check_against(leave_one_out(case.estimator, x, y), refits(case.estimator, x, y), y, rtol=1e-9, atol=1e-12)
+    check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
     assert lengths == [7, 7, 7]
 
 
