@@ -428,15 +428,39 @@ OF_A_PRIOR = jg.GDA("diagonal", shared=False, prior=jg.NormalInverseWishart())
     "estimator",
     [OF_A_PRIOR, *(pytest.param(case.estimator, id=case.name, marks=pytest.mark.thorough) for case in CASES)],
 )
-def test_rows_that_cores_share_are_left_out_as_well(estimator, monkeypatch):
+def test_rows_that_cores_share_are_left_out_as_well(estimator, shares):
     case = next((case for case in CASES if case.estimator is estimator), BY_NAME["GaussianNB"])
     x, y = case.data(n=20)
+    check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
+    assert shares == [7, 7, 7]
+
+
+@pytest.fixture
+def shares(monkeypatch):
+    """How many rows each of three cores takes."""
     program, lengths = tree._program, []
-    monkeypatch.setattr(tree, "_FEWEST_NUMBERS", 1)
+    monkeypatch.setattr(tree, "_SHARE", 1)
     monkeypatch.setattr(threads, "cores", lambda: 3)
     monkeypatch.setattr(tree, "_program", lambda *a, **b: lengths.append(len(a[2].y)) or program(*a, **b))
-    check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
-    assert lengths == [7, 7, 7]
+    return lengths
+
+
+@of_a_cpu
+def test_rows_that_cores_share_have_weights_and_keep_their_dtype_and_their_number(shares):
+    estimator, x, y, present = jg.BernoulliNB(), BITS[:20].astype(np.float32), Y[:20], np.arange(20) % 3 > 0
+    present[:7] = False  # a whole share
+    ours = leave_one_out(estimator, np.where(present[:, None], x, np.nan), y, sample_weight=present)
+    assert ours.log_loss.dtype == np.float32
+    assert shares == [7, 7, 7]
+    check_against(ours, refits(estimator, x, y, weight=present.astype(np.float32)), y, present, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.isnan(ours.accuracy), ~present)
+    x[16, 2] = np.nan
+    with pytest.raises(ValueError, match="found nan at row 16, column 2"):
+        leave_one_out(estimator, x, y)
+    shares.clear()
+    with platform.override(dataclasses.replace(platform.CPU, fold_elements=10)):  # fewer than its statistics have
+        leave_one_out(estimator, BITS[:20], y)
+    assert shares == [20]
 
 
 BITS = (RNG.random((N, 4)) < 0.4).astype(int)
