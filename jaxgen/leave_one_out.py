@@ -1,8 +1,9 @@
 """Leave-one-out: every row predicted from all others, exactly, without a fit of its own data for each.
 
-The statistics of all rows but one are a merge of those before it with those after it. They are found from the top down:
-rows are cut into parts, each part is given the statistics of all rows outside it, and is cut in turn. Taking the one
-row away from the whole would cost as much, and cancel where it is an outlier or one of few in its class.
+Counts are whole numbers, from which one row can be taken away (`downdating`). Other statistics of all rows but one are
+a merge of those before it with those after it. They are found from the top down: rows are cut into parts, each part is
+given the statistics of all rows outside it, and is cut in turn. Taking the one row away from the whole would cancel
+where it is an outlier or one of few in its class.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, chunks, platform, threads
+from jaxgen import arguments, chunks, inputs, platform, threads
 from jaxgen.classify import log_posterior
+from jaxgen.counts import CountingEstimator
+from jaxgen.downdating import loses_nothing, posterior_without_each
 from jaxgen.fitting import fit
 from jaxgen.folds import Rows, all_but_each, left_out, outside
-from jaxgen.tracing import is_traced
+from jaxgen.tracing import concretely, is_traced
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -40,14 +43,48 @@ def leave_one_out(
     estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Whether each row is classified rightly by the others, and its −log p(y | x); see `jaxgen.cross_validate`."""
-    if rows.is_sparse:
-        raise TypeError(
-            "folds='leave-one-out' takes dense x: every row has dense statistics of its own; found sparse rows. Give "
-            "x.toarray(), or a number of folds."
-        )
-    rows, n = rows._replace(x=arguments.as_numbers("x", rows.x)), len(rows.y)
     if rows.sample_weight is not None and rows.sample_weight.dtype == bool:
         rows = rows._replace(sample_weight=rows.sample_weight.astype(np.uint8))
+    if not rows.is_sparse:
+        rows = rows._replace(x=arguments.as_numbers("x", rows.x))
+    weight = rows.sample_weight
+    present = np.ones(len(rows.y), bool) if weight is None else inputs.weighs(weight, rows.x.dtype)
+    posterior = _by_downdates(estimator, rows, num_classes, present)
+    if posterior is None:
+        posterior = _by_merges(estimator, rows, num_classes)
+    if not is_traced(posterior):
+        failed = np.isnan(posterior).any(axis=1) & present
+        if failed.any():
+            _raise_for_row(int(np.argmax(failed)), estimator, rows, num_classes)
+    return _outcome_program(posterior, rows.y.astype(np.int32), present)
+
+
+def _by_downdates(estimator: Any, rows: Rows, num_classes: int, present: Bool[np.ndarray, " n"]) -> Array | None:
+    """The log posterior of each row from all others, NaN for one that is absent; None where it is found by merges."""
+    counts = isinstance(estimator, CountingEstimator) and rows.observed is None
+    if not (counts or rows.is_sparse):
+        return None
+    try:
+        estimator.check_density()
+    except TypeError as error:
+        if rows.is_sparse:
+            raise TypeError(
+                f"folds='leave-one-out' takes a sparse row away from its own class: {error} Or give x.toarray()."
+            ) from None
+        return None
+    with concretely():
+        statistics = estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for whatever is bad
+    if not (rows.is_sparse or loses_nothing(statistics)):
+        return None
+    there = rows if present.all() else rows.at(np.flatnonzero(present))
+    found = posterior_without_each(arguments.as_floats(estimator), statistics, there)
+    if present.all():
+        return found
+    return jnp.full((len(present), num_classes), jnp.nan, found.dtype).at[present].set(found)
+
+
+def _by_merges(estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int) -> Array:
+    """The log posterior of each row from all others."""
     tuning = platform.tuning_of(rows) or platform.CPU
 
     def summarise(rows: Rows) -> Any:
@@ -63,15 +100,8 @@ def leave_one_out(
     options = {"num_classes": num_classes, "most": max(2, tuning.fold_elements // size)}
     what = arguments.as_floats(estimator)
     if len(shares) == 1 or size > tuning.fold_elements:  # every core at once would hold many of such a size
-        posterior = _posterior(what, None, rows, **options)
-    else:
-        posterior = _by_cores(what, list(all_but_each(tuple(summed))), shares, n, **options)
-    present = np.ones(n, bool) if rows.sample_weight is None else np.asarray(rows.sample_weight) > 0
-    if not is_traced(posterior):
-        failed = np.isnan(posterior).any(axis=1) & present
-        if failed.any():
-            _raise_for_row(int(np.argmax(failed)), estimator, rows, num_classes)
-    return _outcome_program(posterior, rows.y.astype(np.int32), present)
+        return _posterior(what, None, rows, **options)
+    return _by_cores(what, list(all_but_each(tuple(summed))), shares, len(rows.y), **options)
 
 
 def _shares(rows: Rows, num_classes: int) -> list[Rows]:

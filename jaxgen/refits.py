@@ -6,7 +6,6 @@ one fold; of dense rows also `classifiers`, all of them stacked, for a program t
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,7 @@ from jaxgen.labels import HardLabels
 from jaxgen.programs import statistics_program
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import holds_nan_or_infinity
-from jaxgen.tracing import is_recorded, is_traced
+from jaxgen.tracing import concretely, is_recorded, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,9 +135,7 @@ class Merged:
                 return part, *structure.summarise_checked(*_rows_and_labels(structure, part, num_classes))
             return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
-        # Data are concrete, also inside of a traced function; that setting is another program to jit, in this thread.
-        concretely = jax.ensure_compile_time_eval() if is_recorded() else contextlib.nullcontext()
-        with concretely, estimator.loading():
+        with concretely(), estimator.loading():
             parts, statistics, bad = zip(*threads.over(summarise, deal.groups), strict=True)
         if any(np.asarray(each).any() for each in bad):
             culprits.raise_for_rows(x, labels, estimator.domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,8 @@ except ImportError:
     from jax.extend.core import get_opaque_trace_state
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from jax import Array
 
 Tree = TypeVar("Tree")
@@ -38,6 +41,12 @@ def is_traced(*trees: Any) -> bool:
 def is_recorded() -> bool:
     """Whether programs are recorded and not run, even of arguments whose values are known: inside `jax.jit`."""
     return _trace_state() != _OUTSIDE and isinstance(_nothing(), Tracer)
+
+
+def concretely() -> AbstractContextManager[None]:
+    """A context in which programs of arguments whose values are known are run, also inside of `jax.jit`."""
+    # That setting is another program to jit, in this thread alone: it is made only where it is needed.
+    return jax.ensure_compile_time_eval() if is_recorded() else nullcontext()
 
 
 @jax.jit

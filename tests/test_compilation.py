@@ -201,6 +201,12 @@ def test_a_fit_to_a_symbolic_number_of_rows_is_refused():
 def test_resampling_lowers_for_every_platform():
     x, y = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32), np.arange(12) % 2
     lower("folds", lambda ridge: jg.cross_validate(jg.LDA(ridge), x, y, folds="leave-one-out"), (np.float32(0.1),))
+    words = np.eye(12, 2, dtype=np.float32)
+    lower(
+        "counts",
+        lambda alpha: jg.cross_validate(jg.BernoulliNB(alpha), words, y, folds="leave-one-out"),
+        (np.float32(0.1),),
+    )
     draw = partial(jg.bootstrap, num_replicates=2, num_classes=2)
     lower("bootstrap", lambda key, x, y: draw(key, jg.LDA(), x, y), (jax.random.PRNGKey(0), x, y))
 

@@ -19,8 +19,8 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
+from jaxgen import downdating, platform, threads
 from jaxgen import leave_one_out as tree
-from jaxgen import platform, threads
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
@@ -428,9 +428,10 @@ OF_A_PRIOR = jg.GDA("diagonal", shared=False, prior=jg.NormalInverseWishart())
     "estimator",
     [OF_A_PRIOR, *(pytest.param(case.estimator, id=case.name, marks=pytest.mark.thorough) for case in CASES)],
 )
-def test_rows_that_cores_share_are_left_out_as_well(estimator, shares):
+def test_rows_that_cores_share_are_left_out_as_well(estimator, shares, monkeypatch):
     case = next((case for case in CASES if case.estimator is estimator), BY_NAME["GaussianNB"])
     x, y = case.data(n=20)
+    monkeypatch.setattr(tree, "loses_nothing", lambda statistics: False)  # counts are merged as others are
     check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
     assert shares == [7, 7, 7]
 
@@ -447,20 +448,73 @@ def shares(monkeypatch):
 
 @of_a_cpu
 def test_rows_that_cores_share_have_weights_and_keep_their_dtype_and_their_number(shares):
-    estimator, x, y, present = jg.BernoulliNB(), BITS[:20].astype(np.float32), Y[:20], np.arange(20) % 3 > 0
+    estimator, x, y, present = jg.GaussianNB(), X[:20].astype(np.float32), Y[:20], np.arange(20) % 3 > 0
     present[:7] = False  # a whole share
     ours = leave_one_out(estimator, np.where(present[:, None], x, np.nan), y, sample_weight=present)
     assert ours.log_loss.dtype == np.float32
     assert shares == [7, 7, 7]
-    check_against(ours, refits(estimator, x, y, weight=present.astype(np.float32)), y, present, rtol=1e-5, atol=1e-6)
+    check_against(ours, refits(estimator, x, y, weight=present.astype(np.float32)), y, present, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(np.isnan(ours.accuracy), ~present)
     x[16, 2] = np.nan
     with pytest.raises(ValueError, match="found nan at row 16, column 2"):
         leave_one_out(estimator, x, y)
     shares.clear()
     with platform.override(dataclasses.replace(platform.CPU, fold_elements=10)):  # fewer than its statistics have
-        leave_one_out(estimator, BITS[:20], y)
+        leave_one_out(estimator, X[:20], y)
     assert shares == [20]
+
+
+SOME = np.random.default_rng(3)
+TABLE = SOME.random((5, 4)) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("estimator", "weight"),
+    [
+        (jg.MultinomialNB(TABLE, prior_alpha=0.5), SOME.integers(0, 3, 30)),
+        (jg.MultinomialNB(TABLE[:, :1]), None),
+        (jg.MultinomialNB(TABLE[0]), SOME.random(30) * (SOME.random(30) < 0.8)),
+        (jg.PoissonNB(0.5, exposure=TABLE), SOME.random(30) < 0.8),
+        (jg.BernoulliNB(TABLE, binarize=1.0, beta=2.0), SOME.integers(0, 3, 30).astype(np.float32)),
+        (jg.BernoulliNB(binarize=0.0), None),
+    ],
+    ids=["table", "by class", "fractions", "Poisson", "binarised", "bits"],
+)
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csc_array, sparse.BCOO.fromdense])
+def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
+    monkeypatch.setattr(downdating, "_NUMBERS", 28)  # seven rows at a time
+    x, y = WORDS[:30].astype(float), Y[:30].copy()
+    y[5], x[9] = 3, 0.0  # a class of one row, an empty row
+    absent = np.zeros(30, bool) if weight is None else np.asarray(weight) == 0
+    given = x if form is sparse.BCOO.fromdense else np.where(absent[:, None], np.nan, x)
+    ours = leave_one_out(estimator, form(given), y, sample_weight=weight, num_classes=5)  # and one of none
+    np.testing.assert_array_equal(np.isnan(ours.log_loss), absent)
+    weight = None if weight is None else np.asarray(weight, float)
+    check_against(ours, refits(estimator, x, y, 5, weight), y, ~absent, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("as_on_an_accelerator")
+def test_sparse_rows_are_taken_away_on_an_accelerator_as_well():
+    x, y = scipy.sparse.csr_array(WORDS[:30]), Y[:30]
+    check_against(
+        leave_one_out(jg.BernoulliNB(binarize=0.0), x, y), refits(jg.BernoulliNB(binarize=0.0), WORDS[:30], y), y
+    )
+
+
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_what_remains_of_long_documents_keeps_its_digits_in_float32(form):
+    """Their coefficients of 300,000 nats are common to all classes."""
+    rng, y = np.random.default_rng(0), np.arange(12) % 2
+    x = rng.poisson(rng.gamma(1.0, 1e3, 30) * (1 + 0.03 * y[:, None] * rng.random(30)))
+    theirs = refits(jg.MultinomialNB(), x.astype(np.float64), y, 2)
+    assert np.abs(theirs).max() > 1
+    check_against(leave_one_out(jg.MultinomialNB(), form(x.astype(np.float32)), y), theirs, y, rtol=2e-3, atol=2e-3)
+
+
+def test_fractions_of_dense_rows_are_merged_which_loses_none_of_them():
+    x, y = np.float32([[1e6 + 0.5, 1], [0.25, 1], [0.5, 3], [2, 0.125], [1, 1.5]]), np.array([0, 0, 0, 1, 1])
+    theirs = refits(jg.MultinomialNB(1e-3), x.astype(np.float64), y, 2)
+    check_against(leave_one_out(jg.MultinomialNB(1e-3), x, y), theirs, y, rtol=1e-5, atol=1e-5)
 
 
 BITS = (RNG.random((N, 4)) < 0.4).astype(int)
@@ -472,7 +526,8 @@ LEVELS = RNG.integers(0, 3, (N, 4))
     [
         (jg.LDA(ridge=0.0), LinearDiscriminantAnalysis(solver="lsqr"), X),
         pytest.param(jg.GaussianNB(ridge=0.0), GaussianNB(var_smoothing=0.0), X, marks=pytest.mark.thorough),
-        (jg.MultinomialNB(), MultinomialNB(), WORDS),
+        (jg.MultinomialNB(), MultinomialNB(), scipy.sparse.csr_array(WORDS)),
+        pytest.param(jg.MultinomialNB(), MultinomialNB(), WORDS, marks=pytest.mark.thorough),
         pytest.param(jg.BernoulliNB(), BernoulliNB(), BITS, marks=pytest.mark.thorough),
         (jg.CategoricalNB(3), CategoricalNB(min_categories=3), LEVELS),
         (jg.LogisticRegression(l2=0.5), LogisticRegression(C=2.0, tol=1e-10, max_iter=1000), X),
@@ -499,9 +554,10 @@ def test_rows_are_left_out_in_parts_with_weights_an_outlier_and_a_class_of_one_r
     check_against(ours, expected, y, ~absent, rtol=2e-4, atol=2e-5)
 
 
-def test_a_grid_of_hyperparameters_for_rows_left_out():
+@pytest.mark.parametrize("x", [WORDS[:20], WORDS[:20] / 4, scipy.sparse.csr_array(WORDS[:20])])
+def test_a_grid_of_hyperparameters_for_rows_left_out(x):
     def loss(alpha):
-        return leave_one_out(jg.MultinomialNB(alpha), WORDS[:20], Y[:20]).log_loss.mean()
+        return leave_one_out(jg.MultinomialNB(alpha), x, Y[:20]).log_loss.mean()
 
     with platform.override(dataclasses.replace(platform.CPU, fold_elements=200)):
         grid = jax.jit(jax.vmap(jax.value_and_grad(loss)))(jnp.array([0.1, 1.0]))
@@ -517,7 +573,8 @@ def test_a_grid_of_hyperparameters_for_rows_left_out():
         (jg.LDA(), X, Y[:5], ValueError, r"y must be labels of shape \(120,\)"),
         (jg.LDA(), X[:1], Y[:1], ValueError, r"two rows or more, to fit to the others; found \(1, 4\)"),
         (jg.LDA(), np.where(np.arange(N)[:, None] == 7, np.nan, X), Y, ValueError, "found nan at row 7, column 0"),
-        (jg.MultinomialNB(), scipy.sparse.csr_array(WORDS), Y, TypeError, "takes dense x.*found sparse rows"),
+        (jg.ComplementNB(), scipy.sparse.csr_array(WORDS), Y, TypeError, r"found ComplementNB.* Or give x.toarray\(\)"),
+        (jg.GaussianNB(), scipy.sparse.csr_array(X), Y, TypeError, "x must be dense for this model; found csr_array"),
         (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),
         (
             jg.GaussianNB(0.0),
