@@ -53,6 +53,7 @@ class ComplementNB(CountingEstimator[Any]):
     """
 
     binary = False
+    classes_are_apart = False
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property

@@ -127,6 +127,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
     features_are_alike: ClassVar[bool] = (
         True  # what is made of a feature depends on its counts alone, not on which it is
     )
+    classes_are_apart: ClassVar[bool] = True  # what is made of a class depends on its own counts alone
     takes_sparse = True
 
     def encode(self, x: Any) -> Any:

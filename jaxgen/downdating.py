@@ -1,7 +1,8 @@
 """Leave-one-out of families that count: a row is taken away from the sums of its own class.
 
 Those of the other classes remain as they are, so that one row of a table is estimated anew for each row of x, and never
-a whole one. Sums of whole numbers lose nothing by that; of fractions see `jaxgen.subtract`.
+a whole one. Whole numbers lose nothing by that. Fractions of sparse rows are taken away in two limbs; those of dense
+rows are merged instead.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ from jax import lax
 from jaxgen import chunks, platform, threads
 from jaxgen.classifier import log_prior
 from jaxgen.classify import log_posterior
+from jaxgen.compressed import CompressedRows
+from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import drop_impossible, log_sum_exp
+from jaxgen.total import Total
 from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Float
 
-    from jaxgen.counts import CountingEstimator, Counts
     from jaxgen.folds import Rows
     from jaxgen.platform import Tuning
 
@@ -33,54 +36,92 @@ if TYPE_CHECKING:
 _NUMBERS = 2**20
 
 
-class _Own(NamedTuple):
-    """Some rows, each with the class that it is taken away from.
+def applies(estimator: Any, rows: Rows) -> bool:
+    """Whether rows can be taken away: sparse ones, and those whose counts and weights are whole numbers.
+
+    Raises:
+        TypeError: for sparse rows of a family in which a row has a part in all classes.
+    """
+    if not isinstance(estimator, CountingEstimator) or rows.observed is not None:
+        return rows.is_sparse
+    if rows.is_sparse and not estimator.classes_are_apart:
+        raise TypeError(
+            "folds='leave-one-out' takes dense x where a row has a part in the scores of all classes; found sparse "
+            f"rows for {type(estimator).__name__}. Give x.toarray(), or a number of folds."
+        )
+    whole = all(_are_whole(numbers) for numbers in (rows.x, rows.sample_weight) if not rows.is_sparse)
+    return rows.is_sparse or (estimator.classes_are_apart and whole)
+
+
+def _are_whole(numbers: Any) -> bool:
+    return numbers is None or numbers.dtype.kind in "iub" or bool((numbers == numbers.round()).all())
+
+
+def is_exact(statistics: Counts) -> bool:
+    """Whether sums of whole numbers are so small that each is held by one limb, and so was each on the way to it."""
+    limbs = [np.asarray(total.high) for total in (statistics.class_weight, statistics.feature_sum)]
+    return all(limb.max(initial=0) < 1 / np.finfo(limb.dtype).epsneg for limb in limbs)
+
+
+class _Row(NamedTuple):
+    """A row, or a stack of them, with the class that it is taken away from.
 
     Attributes:
-        values: x (n, d), or of sparse rows their entries, and zeros up to one length, (n, m).
-        columns: of the entries of sparse rows, (n, m); None of dense ones.
-        y: labels (n,).
-        weight: (n,); None where each is 1.
+        x: (d,); of a sparse one where its entries begin, and how many there are.
+        y: its label.
+        weight: in two limbs.
+    """
+
+    x: Any
+    y: Any
+    weight: Total
+
+
+class _Entries(NamedTuple):
+    """The entries of all sparse rows, one row after the other, and as many behind them as the longest row has.
+
+    Attributes:
+        values: of x, (m,).
+        columns: of each, (m,).
+        counted: what each adds to the sums, (m,) in two limbs.
+        longest: indices of the entries of the longest row, from where it begins.
     """
 
     values: Any
     columns: Any
-    y: Any
-    weight: Any
+    counted: Total
+    longest: np.ndarray
 
     @classmethod
-    def of(cls, rows: Rows, place: slice, dtype: np.dtype) -> _Own:
-        """Those of a place."""
-        weight = None if rows.sample_weight is None else np.asarray(rows.sample_weight[place], dtype)
-        x, columns = _entries(rows.x, place, dtype) if rows.is_sparse else (rows.x[place], None)
-        return cls(x, columns, rows.y[place].astype(np.int32), weight)
+    def of(cls, estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> _Entries:
+        """Those of rows of scipy."""
+        x = CompressedRows.of(rows.x)
+        if x.num_entries >= 2**31 - x.num_columns:
+            raise ValueError(f"x must have fewer than 2^31 entries to be left out row by row; found {x.num_entries}.")
+        longest = np.arange(np.diff(x.starts.astype(np.int64)).max(initial=1), dtype=np.int32)
+        counted = estimator.encode(x).values.astype(np.float64)
+        if rows.sample_weight is not None:
+            counted = counted * np.asarray(rows.sample_weight, np.float64)[x.rows]
+        entries = cls(x.values.astype(dtype), x.columns.astype(np.int32), _in_limbs(counted, dtype), longest[:0])
+        filled_up = jax.tree.map(lambda array: jnp.asarray(np.pad(array, (0, len(longest)))), entries)
+        return filled_up._replace(longest=longest)
 
-    def dense(self, d: int, dtype: Any) -> Float[Array, "1 d"]:
-        """x of one row, of d features."""
-        values = self.values.astype(dtype)
-        if self.columns is not None:
-            values = jnp.zeros(d, dtype).at[self.columns].add(values, mode="promise_in_bounds")
-        return values[None]
+    def row(self, start: Array, count: Array, d: int) -> tuple[Array, Total]:
+        """x of one row, and what it adds to the sums, (1, d)."""
+        mine = self.longest < count
+        columns = jnp.where(mine, self.columns[start + self.longest], 0)
 
+        def dense(entries: Array) -> Array:
+            entries = jnp.where(mine, entries[start + self.longest], 0)
+            return jnp.zeros((1, d), entries.dtype).at[0, columns].add(entries, mode="promise_in_bounds")
 
-def _entries(x: Any, place: slice, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The values and columns of rows of a matrix of scipy, filled up with zeros to the length of its longest."""
-    starts = x.indptr[place.start : place.stop + 1].astype(np.int64)
-    index = starts[:-1, None] + np.arange(_longest(x))
-    own = index < starts[1:, None]
-    index = np.where(own, index, 0)
-    values, columns = (x.data, x.indices) if x.nnz else (np.zeros(1), np.zeros(1, np.int32))
-    return np.where(own, values[index], 0).astype(dtype), np.where(own, columns[index], 0).astype(np.int32)
-
-
-def _longest(x: Any) -> int:
-    return int(np.diff(x.indptr).max(initial=1))
+        return dense(self.values), jax.tree.map(dense, self.counted)
 
 
-def loses_nothing(statistics: Any) -> bool:
-    """Whether all sums are whole numbers."""
-    limbs = map(np.asarray, jax.tree.leaves(statistics))
-    return all(np.array_equal(limb, np.round(limb)) for limb in limbs)
+def _in_limbs(numbers: np.ndarray, dtype: np.dtype) -> Total:
+    """Numbers of float64 in two limbs of a dtype."""
+    high = numbers.astype(dtype)
+    return Total(high, (numbers - high).astype(dtype))  # pyright: ignore[reportArgumentType]
 
 
 def posterior_without_each(
@@ -91,20 +132,28 @@ def posterior_without_each(
     Args:
         estimator: of densities.
         statistics: of all rows.
-        rows: checked, of positive weight, with all features observed.
+        rows: checked, of positive weight, to which this `applies`; dense ones where the statistics are exact.
     """
     (n, d), dtype = rows.x.shape, np.dtype(statistics.feature_sum.high.dtype)
     c, tuning = estimator.estimate(statistics), platform.tuning_of(statistics) or platform.CPU
     posterior = log_posterior(c, rows.x)
+    weight = np.ones(n) if rows.sample_weight is None else np.asarray(rows.sample_weight, np.float64)
+    entries, x, length = None, rows.x, d
+    if rows.is_sparse:
+        entries = _Entries.of(estimator, rows, dtype)
+        starts = rows.x.indptr.astype(np.int32)
+        x, length = (starts[:-1], np.diff(starts)), len(entries.longest)
+    own = _Row(x, rows.y.astype(np.int32), _in_limbs(weight, dtype))
     block = max(1, tuning.fold_elements // (2 * max(d, statistics.feature_sum.high.shape[1])))  # with a row and without
-    program = partial(_program, estimator, statistics, c.log_prior, num_features=d, block=block, tuning=tuning)
+    options = {"num_features": d, "block": block, "tuning": tuning}
+    program = partial(_program, estimator, statistics, c.log_prior, entries, **options)
     if is_traced(estimator, posterior) or platform.platform_of(statistics) != "cpu":
-        return program(posterior, _Own.of(rows, slice(0, n), dtype))
-    with_all, length = np.asarray(posterior), _longest(rows.x) if rows.is_sparse else d
+        return program(posterior, own)
+    with_all = np.asarray(posterior)
     places = chunks.pieces(n, min(-(-n // threads.cores()), max(1, _NUMBERS // length)))
 
     def without(place: slice) -> tuple[Array, bool]:
-        return program(with_all[place], _Own.of(rows, place, dtype)), False
+        return program(with_all[place], jax.tree.map(lambda array: array[place], own)), False
 
     return chunks.gather(without, places, places, n)[0]
 
@@ -114,37 +163,50 @@ def _program(
     estimator: CountingEstimator[Any],
     statistics: Counts,
     prior: Float[Array, " classes"],
+    entries: _Entries | None,
     posterior: Float[Array, "n classes"],
-    own: _Own,
+    rows: _Row,
     *,
     num_features: int,
     block: int,
     tuning: Tuning,
 ) -> Float[Array, "n classes"]:
     """The log posterior of each row from all others, by that from all rows and the log prior in it."""
-    num_classes, dtype = len(prior), prior.dtype
+    dtype = prior.dtype
+    # Fractions were summed in two limbs, or in float64.
+    eps = float(jnp.finfo(dtype).eps)
+    less = partial(Total.subtract, rounding=max(64 * eps**2, 8 * float(np.finfo(np.float64).eps)))
 
-    def one(row: tuple[Array, _Own]) -> Array:
-        posterior, own = row
-        x, weight = own.dense(num_features, dtype), None if own.weight is None else own.weight[None]
-        labels = HardLabels(jnp.zeros(1, jnp.int32), weight, 1).prepare(dtype, tuning)
-        whole = jax.tree.map(lambda leaf: leaf[own.y][None], statistics)
-        rest = whole.subtract(estimator.summarise(x, labels))
+    def one(given: tuple[Array, _Row]) -> Array:
+        with_all, row = given
+        weight = row.weight.reshape(1)
+        if entries is None:
+            x = row.x.astype(dtype)[None]
+            labels = HardLabels(jnp.zeros(1, jnp.int32), weight.high, 1).prepare(dtype, tuning)
+            mine = estimator.summarise(x, labels)
+        else:
+            start, count = row.x
+            x, counted = entries.row(start, count, num_features)
+            mine = Counts(weight, counted, estimator.binary, None, estimator.counted)
+        whole = jax.tree.map(lambda leaf: leaf[row.y][None], statistics)
+        rest: Any = jax.tree.map(less, whole, mine, is_leaf=lambda node: isinstance(node, Total))
         # As two classes of one density, whose scores are told apart feature by feature.
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), rest, whole)
-        after, before = _of_class(estimator, own.y, num_classes).density(both).scores(x)[0]
-        weights = statistics.class_weight.value.at[own.y].set(rest.class_weight.value[0])
+        after, before = _of_class(estimator, row.y, len(prior)).density(both).scores(x)[0]
+        weights = statistics.class_weight.value.at[row.y].set(rest.class_weight.value[0])
         change = log_prior(weights, estimator.prior_alpha) - drop_impossible(prior)
-        joint = posterior + change.at[own.y].add(after - before)
+        joint = with_all + change.at[row.y].add(after - before)
         return joint - log_sum_exp(joint)
 
-    return lax.map(one, (posterior, own), batch_size=block)
+    # Checkpointed: a gradient keeps what is made of all rows, and not of each.
+    return lax.map(jax.checkpoint(one), (posterior, rows), batch_size=block)
 
 
 def _of_class(estimator: CountingEstimator[Any], y: Array, num_classes: int) -> CountingEstimator[Any]:
     """The estimator with the pseudo-counts of one class."""
 
     def mine(number: Array) -> Array:
-        return number[y][None] if jnp.ndim(number) == 2 and number.shape[0] == num_classes else number
+        by_class = jnp.ndim(number) == 2 and number.shape[0] == num_classes
+        return jnp.asarray(number)[y][None] if by_class else number
 
     return jax.tree.map(mine, estimator)

@@ -1,8 +1,8 @@
 """Leave-one-out: every row predicted from all others, exactly, without a fit of its own data for each.
 
-Counts are whole numbers, from which one row can be taken away (`downdating`). Other statistics of all rows but one are
-a merge of those before it with those after it. They are found from the top down: rows are cut into parts, each part is
-given the statistics of all rows outside it, and is cut in turn. Taking the one row away from the whole would cancel
+From counts, whole numbers most of them, one row can be taken away (`downdating`). Other statistics of all rows but one
+are a merge of those before it with those after it. They are found from the top down: rows are cut into parts, each part
+is given the statistics of all rows outside it, and is cut in turn. Taking the one row away from moments would cancel
 where it is an outlier or one of few in its class.
 """
 
@@ -19,8 +19,7 @@ from jax import lax
 
 from jaxgen import arguments, chunks, inputs, platform, threads
 from jaxgen.classify import log_posterior
-from jaxgen.counts import CountingEstimator
-from jaxgen.downdating import loses_nothing, posterior_without_each
+from jaxgen.downdating import applies, is_exact, posterior_without_each
 from jaxgen.fitting import fit
 from jaxgen.folds import Rows, all_but_each, left_out, outside
 from jaxgen.tracing import concretely, is_traced
@@ -43,12 +42,13 @@ def leave_one_out(
     estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """Whether each row is classified rightly by the others, and its −log p(y | x); see `jaxgen.cross_validate`."""
-    if rows.sample_weight is not None and rows.sample_weight.dtype == bool:
-        rows = rows._replace(sample_weight=rows.sample_weight.astype(np.uint8))
     if not rows.is_sparse:
         rows = rows._replace(x=arguments.as_numbers("x", rows.x))
-    weight = rows.sample_weight
-    present = np.ones(len(rows.y), bool) if weight is None else inputs.weighs(weight, rows.x.dtype)
+    weight, present = rows.sample_weight, np.ones(len(rows.y), bool)
+    if weight is not None:
+        present = inputs.weighs(weight, rows.x.dtype)
+        weight = np.asarray(weight, np.uint8 if weight.dtype == bool else weight.dtype)
+        rows = rows._replace(sample_weight=np.where(present, weight, weight.dtype.type(0)))
     posterior = _by_downdates(estimator, rows, num_classes, present)
     if posterior is None:
         posterior = _by_merges(estimator, rows, num_classes)
@@ -61,22 +61,13 @@ def leave_one_out(
 
 def _by_downdates(estimator: Any, rows: Rows, num_classes: int, present: Bool[np.ndarray, " n"]) -> Array | None:
     """The log posterior of each row from all others, NaN for one that is absent; None where it is found by merges."""
-    counts = isinstance(estimator, CountingEstimator) and rows.observed is None
-    if not (counts or rows.is_sparse):
-        return None
-    try:
-        estimator.check_density()
-    except TypeError as error:
-        if rows.is_sparse:
-            raise TypeError(
-                f"folds='leave-one-out' takes a sparse row away from its own class: {error} Or give x.toarray()."
-            ) from None
+    there = rows if present.all() else rows.at(np.flatnonzero(present))
+    if not applies(estimator, there):
         return None
     with concretely():
         statistics = estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for whatever is bad
-    if not (rows.is_sparse or loses_nothing(statistics)):
+    if not (rows.is_sparse or is_exact(statistics)):
         return None
-    there = rows if present.all() else rows.at(np.flatnonzero(present))
     found = posterior_without_each(arguments.as_floats(estimator), statistics, there)
     if present.all():
         return found

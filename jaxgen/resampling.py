@@ -60,12 +60,11 @@ def cross_validate(
     a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each, and sparse
     rows are added up for each where they have fewer entries than a table of all words and classes has cells. `jax.vmap`
     over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on them.
-    Leave-one-out is exact. From whole-number counts, and from those of sparse rows, each row is taken away, which costs
-    a number for each feature; fractions in sparse rows err as `subtract` says. Other statistics of all rows but one are
-    merged by one program, which the cores of a CPU run on a share of the rows each, but for a trace of hyperparameters;
-    its memory grows with the logarithm of the rows, and with the cores. Of full covariances each row takes a
-    factorisation, for QDA one for each class, and of small data the program takes longer to compile than the fits
-    would.
+    Leave-one-out is exact. From counts a row is taken away, where x is sparse, or x and the weights are whole numbers:
+    for each row that reads the table of one class. Other statistics of all rows but one are merged by one program,
+    which the cores of a CPU run on a share of the rows each, but for a trace of hyperparameters; its memory grows with
+    the logarithm of the rows, and with the cores. Of full covariances each row takes a factorisation, for QDA one for
+    each class, and of small data the program takes longer to compile than the fits would.
 
     Args:
         estimator: any of jaxgen's.

@@ -95,16 +95,17 @@ class Total:
         error = ((a * b - lax.stop_gradient(product)) + a * rest_b + rest_a * b) + rest_a * rest_b
         return Total.of_sum(product, error + self.low * factor)
 
-    def subtract(self, part: Total) -> Total:
+    def subtract(self, part: Total, *, rounding: float | None = None) -> Total:
         """What remains when `part`, which was merged into this total, is taken away.
 
-        Whole numbers subtract exactly. Fractions were rounded when they were summed, so a remainder below 8 eps of the
-        total is noise and becomes zero, and so does a negative one.
+        Whole numbers subtract exactly. Fractions were rounded when they were summed, by so much of the total, or by 8
+        eps: a remainder below that is noise and becomes zero, and so does a negative one.
         """
         rest = self.merge(-part)
         whole = (self.high == jnp.round(self.high)) & (self.low == jnp.round(self.low))
         whole &= (part.high == jnp.round(part.high)) & (part.low == jnp.round(part.low))
-        noise = jnp.where(whole, 0.0, 8 * jnp.finfo(rest.high.dtype).eps * jnp.abs(self.high))
+        rounding = 8 * float(jnp.finfo(rest.high.dtype).eps) if rounding is None else rounding
+        noise = jnp.where(whole, 0.0, rounding * jnp.abs(self.high))
         gone = rest.value <= noise
         nothing = derivative_alone(lambda high: high, rest.high, rest.high)
         return Total(jnp.where(gone, nothing, rest.high), jnp.where(gone, 0.0, rest.low))

@@ -431,7 +431,7 @@ OF_A_PRIOR = jg.GDA("diagonal", shared=False, prior=jg.NormalInverseWishart())
 def test_rows_that_cores_share_are_left_out_as_well(estimator, shares, monkeypatch):
     case = next((case for case in CASES if case.estimator is estimator), BY_NAME["GaussianNB"])
     x, y = case.data(n=20)
-    monkeypatch.setattr(tree, "loses_nothing", lambda statistics: False)  # counts are merged as others are
+    monkeypatch.setattr(tree, "is_exact", lambda statistics: False)  # counts are merged as others are
     check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
     assert shares == [7, 7, 7]
 
@@ -511,10 +511,34 @@ def test_what_remains_of_long_documents_keeps_its_digits_in_float32(form):
     check_against(leave_one_out(jg.MultinomialNB(), form(x.astype(np.float32)), y), theirs, y, rtol=2e-3, atol=2e-3)
 
 
-def test_fractions_of_dense_rows_are_merged_which_loses_none_of_them():
-    x, y = np.float32([[1e6 + 0.5, 1], [0.25, 1], [0.5, 3], [2, 0.125], [1, 1.5]]), np.array([0, 0, 0, 1, 1])
-    theirs = refits(jg.MultinomialNB(1e-3), x.astype(np.float64), y, 2)
-    check_against(leave_one_out(jg.MultinomialNB(1e-3), x, y), theirs, y, rtol=1e-5, atol=1e-5)
+@pytest.mark.thorough
+def test_jit_turned_off_leaves_the_same_rows_out():
+    estimator, x, y = jg.MultinomialNB(TABLE[:K]), WORDS[:9], Y[:9]
+    expected = leave_one_out(estimator, x, y).log_loss
+    with jax.disable_jit():
+        for form in (np.asarray, scipy.sparse.csr_array):
+            np.testing.assert_allclose(leave_one_out(estimator, form(x), y).log_loss, expected, rtol=1e-9)
+
+
+BIG = 2.0**24
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x", "weight"),
+    [
+        (jg.MultinomialNB(1e-3), [[1e6 + 0.5, 1], [0.25, 1], [0.5, 3], [2, 0.125], [1, 1.5]], None),
+        (jg.PoissonNB(0.01), [[4e6 + 0.5], [1.25], [0.25], [3.0], [2.0]], None),  # whose sum is a whole number
+        (jg.MultinomialNB(), [[3, 1], [1, 2], [1, 3], [2, 2], [1, 1]], [4e6 + 0.5, 1.25, 0.25, 1, 1]),
+        (jg.MultinomialNB(1e-3), [[BIG - 1, 1], [0, 2], [0, 1], [1, 2], [2, 0]], [3, 1, 1, 1, 1]),  # products round
+        (jg.MultinomialNB(), [[1, 0], [0, 1], [1, 1], [1, 3], [1, 1]], [9e-7, 1, 1, 3e-7, 1]),
+        (jg.BernoulliNB(), [[1, 0], [0, 1], [1, 1], [1, 0], [1, 1]], [3e8, 1, 1, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
+def test_little_remains_of_much_in_float32(estimator, x, weight, form):
+    x, y = np.array(x, np.float32), np.array([0, 0, 0, 1, 1])
+    theirs = refits(estimator, x.astype(np.float64), y, 2, None if weight is None else np.array(weight))
+    check_against(leave_one_out(estimator, form(x), y, sample_weight=weight), theirs, y, rtol=1e-5, atol=1e-5)
 
 
 BITS = (RNG.random((N, 4)) < 0.4).astype(int)
@@ -573,7 +597,13 @@ def test_a_grid_of_hyperparameters_for_rows_left_out(x):
         (jg.LDA(), X, Y[:5], ValueError, r"y must be labels of shape \(120,\)"),
         (jg.LDA(), X[:1], Y[:1], ValueError, r"two rows or more, to fit to the others; found \(1, 4\)"),
         (jg.LDA(), np.where(np.arange(N)[:, None] == 7, np.nan, X), Y, ValueError, "found nan at row 7, column 0"),
-        (jg.ComplementNB(), scipy.sparse.csr_array(WORDS), Y, TypeError, r"found ComplementNB.* Or give x.toarray\(\)"),
+        (
+            jg.ComplementNB(),
+            scipy.sparse.csr_array(WORDS),
+            Y,
+            TypeError,
+            r"sparse rows for ComplementNB. Give x.toarray\(\)",
+        ),
         (jg.GaussianNB(), scipy.sparse.csr_array(X), Y, TypeError, "x must be dense for this model; found csr_array"),
         (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),
         (
