@@ -480,7 +480,9 @@ TABLE = SOME.random((5, 4)) + 0.1
     ],
     ids=["table", "by class", "fractions", "Poisson", "binarised", "bits"],
 )
-@pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csc_array, sparse.BCOO.fromdense])
+@pytest.mark.parametrize(
+    "form", [np.asarray, scipy.sparse.csc_array, pytest.param(sparse.BCOO.fromdense, marks=pytest.mark.thorough)]
+)
 def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
     monkeypatch.setattr(downdating, "_NUMBERS", 28)  # seven rows at a time
     x, y = WORDS[:30].astype(float), Y[:30].copy()
