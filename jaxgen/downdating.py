@@ -42,15 +42,17 @@ def applies(estimator: Any, rows: Rows) -> bool:
     Raises:
         TypeError: for sparse rows of a family in which a row has a part in all classes.
     """
-    if not isinstance(estimator, CountingEstimator) or rows.observed is not None:
-        return rows.is_sparse
-    if rows.is_sparse and not estimator.classes_are_apart:
-        raise TypeError(
-            "folds='leave-one-out' takes dense x where a row has a part in the scores of all classes; found sparse "
-            f"rows for {type(estimator).__name__}. Give x.toarray(), or a number of folds."
-        )
-    whole = all(_are_whole(numbers) for numbers in (rows.x, rows.sample_weight) if not rows.is_sparse)
-    return rows.is_sparse or (estimator.classes_are_apart and whole)
+    if not isinstance(estimator, CountingEstimator):
+        return rows.is_sparse  # whose statistics such a family refuses
+    if rows.is_sparse:
+        if not estimator.classes_are_apart:
+            raise TypeError(
+                "folds='leave-one-out' takes dense x where a row has a part in the scores of all classes; found sparse "
+                f"rows for {type(estimator).__name__}. Give x.toarray(), or a number of folds."
+            )
+        return True
+    can_be = estimator.classes_are_apart and rows.observed is None
+    return can_be and all(map(_are_whole, (rows.x, rows.sample_weight)))
 
 
 def _are_whole(numbers: Any) -> bool:
@@ -96,8 +98,11 @@ class _Entries(NamedTuple):
     def of(cls, estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> _Entries:
         """Those of rows of scipy."""
         x = CompressedRows.of(rows.x)
-        if x.num_entries >= 2**31 - x.num_columns:
-            raise ValueError(f"x must have fewer than 2^31 entries to be left out row by row; found {x.num_entries}.")
+        if x.num_entries + x.num_columns >= 2**31:
+            raise ValueError(
+                "x must have fewer than 2^31 entries and columns for folds='leave-one-out'; found "
+                f"{x.num_entries + x.num_columns}. Give a number of folds."
+            )
         longest = np.arange(np.diff(x.starts.astype(np.int64)).max(initial=1), dtype=np.int32)
         counted = estimator.encode(x).values.astype(np.float64)
         if rows.sample_weight is not None:

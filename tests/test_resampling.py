@@ -497,10 +497,8 @@ def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, for
 
 @pytest.mark.usefixtures("as_on_an_accelerator")
 def test_sparse_rows_are_taken_away_on_an_accelerator_as_well():
-    x, y = scipy.sparse.csr_array(WORDS[:30]), Y[:30]
-    check_against(
-        leave_one_out(jg.BernoulliNB(binarize=0.0), x, y), refits(jg.BernoulliNB(binarize=0.0), WORDS[:30], y), y
-    )
+    estimator, x, y = jg.BernoulliNB(binarize=0.0), WORDS[:30], Y[:30]
+    check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y), refits(estimator, x, y), y)
 
 
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
