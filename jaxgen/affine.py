@@ -189,7 +189,7 @@ class PreparedDensity:
 class AffineDensity(abc.ABC):
     """A density whose log is affine in x, up to a coefficient: what is written once for those of counts."""
 
-    takes_sparse = True
+    takes_sparse = in_two_steps = True
 
     @property
     def shapes(self) -> Shapes:

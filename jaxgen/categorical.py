@@ -133,13 +133,17 @@ class CategoricalNB(CountingEstimator[Categorical]):
 
     binary = True
     features_are_alike = False
-    takes_sparse = False
     num_categories: tuple[int, ...] | int = dataclasses.field(metadata=STATIC)
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     def __post_init__(self) -> None:
         """Take numbers of NumPy, such as those of x.max(axis=0) + 1, for Python's."""
         object.__setattr__(self, "num_categories", arguments.plain(self.num_categories))
+
+    @property
+    def takes_sparse(self) -> bool:
+        """No entry stands for the category 0."""
+        return False
 
     @property
     def domain(self) -> Domain:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxgen.density import D, num_classes, optional
 from jaxgen.linear import LinearClassifier
 from jaxgen.numerics import nonnegative_or_nan, safe_log
-from jaxgen.projections import projection
+from jaxgen.projections import ProjectedDensity, projection
 from jaxgen.total import holds_nan_or_infinity
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Classifier(NamedTuple, Generic[D]):
     @property
     def in_two_steps(self) -> bool:
         """Whether the scores of sparse rows are made of their products with a table."""
-        return self.takes_sparse and hasattr(self.density, "prepared")
+        return optional(self.density, "in_two_steps")
 
     @property
     def in_one_pass(self) -> bool:
@@ -113,6 +113,22 @@ class Classifier(NamedTuple, Generic[D]):
         """The classifier in two steps, for these sparse rows."""
         steps = projection(self.density, x, likelihood=likelihood)
         return replace(steps, classifier=Classifier(self.log_prior, steps.classifier))
+
+    @property
+    def by_group(self) -> Callable[[CompressedRows], list[tuple[Classifier[Any], Any]]] | None:
+        """Classifiers of groups of features, which know no prior, with what rows hold of each; None for one group."""
+        split = optional(self.density, "split")
+
+        def classifiers(x: CompressedRows) -> list[tuple[Classifier[Any], Any]]:
+            even = jnp.zeros_like(self.log_prior)
+            return [(Classifier(even, density), part) for density, part in split(x)]
+
+        return split and classifiers
+
+    @property
+    def of_scores(self) -> Classifier[Any]:
+        """The classifier of rows that are the scores of all classes without the prior."""
+        return self._replace(density=ProjectedDensity(jnp.zeros_like(self.log_prior), None, None))
 
     def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """log p(x, y = k) up to a term common to all classes."""

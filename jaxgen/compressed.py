@@ -193,6 +193,18 @@ class CompressedRows:
         check_columns(block.columns, self.shape[1])
         return block
 
+    def take(self, columns: np.ndarray) -> CompressedRows:
+        """Some of the columns, in this order."""
+        check_columns(self.columns, self.shape[1])
+        first, last = columns[0], columns[-1]
+        in_order = np.array_equal(columns, np.arange(first, last + 1))
+        return CompressedRows.of(self.matrix[:, first : last + 1] if in_order else self.matrix[:, columns])
+
+    def dense(self) -> np.ndarray:
+        """The same as an array."""
+        check_columns(self.columns, self.shape[1])
+        return unwrapped(self.matrix.toarray())
+
     def sum_rows(self, weight: np.ndarray | None, total: np.ndarray | None = None) -> np.ndarray:
         """Σ_i w_i x_i, (d,), added to a total where there is one; all in one dtype. Without weights each is 1."""
         n, d = self.shape

@@ -128,7 +128,11 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         True  # what is made of a feature depends on its counts alone, not on which it is
     )
     classes_are_apart: ClassVar[bool] = True  # what is made of a class depends on its own counts alone
-    takes_sparse = True
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Sums are made of entries alone."""
+        return True
 
     def encode(self, x: Any) -> Any:
         """What is counted, of x."""

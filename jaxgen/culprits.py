@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from jaxgen.columns import named
 from jaxgen.compressed import CompressedRows
 from jaxgen.missing import PartialRows
 from jaxgen.numerics import or_in_float64, working_dtype
@@ -31,7 +32,9 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     x, present = primal((x, present))
     values, row, column = _entries(x)
     with np.errstate(invalid="ignore"):  # an infinity has no remainder
-        bad = ~domain.contains(values.astype(np.float64))
+        wide = values.astype(np.float64)
+        entries = isinstance(x, (CompressedRows, SparseRows))
+        bad = ~(domain.contains_entries(wide, column) if entries else domain.contains(wide))
     if present is not None:
         bad &= np.asarray(present)[row]
     if isinstance(x, PartialRows):
@@ -39,8 +42,10 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     if bad.any():
         first = np.unravel_index(np.argmax(bad), bad.shape)
         where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
+        domain, columns = domain.of_column(int(where[1]))
+        expected = domain.expected + (f" in {named(columns)}" if columns else "")
         raise ValueError(
-            f"x must hold {domain.expected}; found {values[first]} at {position(where)}{and_more(bad)}. "
+            f"x must hold {expected}; found {values[first]} at {position(where)}{and_more(bad)}. "
             f"{domain.remedy_for(values[first])}"
         )
 

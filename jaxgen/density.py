@@ -59,13 +59,15 @@ class Optional:
     None inherits from it: `optional` looks here for what one has not.
     """
 
-    takes_sparse = False  # x may be `SparseRows`; with `prepared`, scores are affine in x, and all leaves (K, d)
+    takes_sparse = False  # x may be `SparseRows`
     in_two_steps = False  # the scores of sparse rows are made of their products with a table
     in_one_pass = False  # scores are products of what x holds: rows need no blocks, and infinity shows in them
     first_step = None  # the table that dense rows are multiplied by, and a density of those products
     of_products = False  # rows are products already, of which XLA makes the scores in one pass whatever follows
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
+    by_group = None  # of compressed rows, classifiers of groups of features with what they hold of each
+    split = None  # of x, densities of groups of features with what x holds of each
     scores_by_class = None  # of x, as `scores`, with the axis of the classes first, (K, n): of some forms, few rows
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -50,6 +52,22 @@ class Domain:
                 "ComplementNB; rows with sample_weight 0."
             )
         return self.remedy
+
+    def of_column(self, j: int) -> tuple[Domain, tuple[int, ...]]:
+        """The domain of a feature, and which features are of it; none are named where all are."""
+        return next(((domain, features) for domain, features in self.groups if j in features), (self, ()))
+
+    def contains_entries(self, values: Any, columns: Any) -> Any:
+        """Which of the values that stand in these columns are inside."""
+        if not self.groups:
+            return self.contains(values)
+        group_of = np.zeros(sum(len(features) for _, features in self.groups), np.int32)
+        for i, (_, features) in enumerate(self.groups):
+            group_of[list(features)] = i
+        xp = np if isinstance(columns, np.ndarray) else jnp
+        group = xp.asarray(group_of)[columns]
+        inside = ((group != i) | domain.contains(values) for i, (domain, _) in enumerate(self.groups))
+        return reduce(operator.and_, inside)
 
     def within(self, x: Array) -> Bool[Array, ""]:
         """Whether all values of an array are inside, in a program."""
@@ -134,13 +152,13 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
 
     def look() -> tuple[Array, Array]:
         sums = x.summed()  # of entries in one place that are bad alone, such as −1 and 3
-        good = domain.contains(sums.values)
+        good = domain.contains_entries(sums.values, sums.columns)
         if not has_weights:  # then no row of the matrix is absent
             return x.values, jnp.all(good)
-        values = jnp.where(absent(x) & ~domain.contains(x.values), 0, x.values)
+        values = jnp.where(absent(x) & ~domain.contains_entries(x.values, x.columns), 0, x.values)
         return values, jnp.all(good | absent(sums))
 
-    valid = x.within(domain.contains)
+    valid = x.within(domain.contains_entries)
     if x.unique and not has_weights:
         return x, labels, valid
     values, valid = shortcut(valid, lambda: (x.values, valid), look)

@@ -40,19 +40,17 @@ def applies(estimator: Any, rows: Rows) -> bool:
     """Whether rows can be taken away: sparse ones, and those whose counts and weights are whole numbers.
 
     Raises:
-        TypeError: for sparse rows of a family in which a row has a part in all classes.
+        TypeError: for sparse rows of other families that take them, or where a row has a part in all classes.
     """
-    if not isinstance(estimator, CountingEstimator):
-        return rows.is_sparse  # whose statistics such a family refuses
+    can_be = isinstance(estimator, CountingEstimator) and estimator.classes_are_apart
     if rows.is_sparse:
-        if not estimator.classes_are_apart:
+        if estimator.takes_sparse and not can_be:
             raise TypeError(
-                "folds='leave-one-out' takes dense x where a row has a part in the scores of all classes; found sparse "
-                f"rows for {type(estimator).__name__}. Give x.toarray(), or a number of folds."
+                "folds='leave-one-out' takes sparse rows of BernoulliNB, MultinomialNB and PoissonNB; found them for "
+                f"{type(estimator).__name__}. Give x.toarray(), or a number of folds."
             )
-        return True
-    can_be = estimator.classes_are_apart and rows.observed is None
-    return can_be and all(map(_are_whole, (rows.x, rows.sample_weight)))
+        return True  # which the statistics of other families refuse
+    return can_be and rows.observed is None and all(map(_are_whole, (rows.x, rows.sample_weight)))
 
 
 def _are_whole(numbers: Any) -> bool:

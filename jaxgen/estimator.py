@@ -14,7 +14,7 @@ import abc
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import jax
 import jax.numpy as jnp
@@ -82,7 +82,10 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
     def accepts(self, statistics: Any) -> bool:
         """Whether the statistics are of the kind that `summarise` makes; by types and shapes alone."""
 
-    takes_sparse: ClassVar[bool] = False
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether x may be sparse."""
+        return False
 
     @property
     def takes_missing(self) -> bool:

@@ -41,8 +41,9 @@ def as_rows(x: Any, *, sparse: bool) -> AnyArray | CompressedRows | SparseRows:
     if not sparse:
         raise TypeError(
             f"x must be dense for this model; found {type(x).__name__}. BernoulliNB, MultinomialNB, PoissonNB "
-            "and ComplementNB are fitted to sparse rows and score them; predictives of counts and linear "
-            "classifiers score them; for others give x.toarray(), or x.todense() of a JAX matrix."
+            "and ComplementNB are fitted to sparse rows and score them, MixedNB with one of the first three; "
+            "predictives of counts and linear classifiers score them; for others give x.toarray(), or x.todense() of a "
+            "JAX matrix."
         )
     return as_sparse(x)
 

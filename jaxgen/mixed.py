@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxgen.columns import Columns, indices, named, places, take
 from jaxgen.density import is_density, optional
 from jaxgen.domains import Domain
-from jaxgen.missing import PartialRows
 from jaxgen.pytree import STATIC, pytree
 from jaxgen.total import Total
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
-
-Columns = tuple[int, ...]
+    from jaxgen.missing import PartialRows
+    from jaxgen.sparse import SparseRows
 
 
 @pytree
@@ -41,7 +41,7 @@ class MixedStatistics:
 
     class_weight: Total
     parts: tuple[Any, ...]
-    columns: tuple[tuple[int, ...], ...] = dataclasses.field(metadata=STATIC)
+    columns: tuple[Columns, ...] = dataclasses.field(metadata=STATIC)
 
     def by_feature(self) -> MixedStatistics:
         """The same statistics with a weight for each feature, as those of batches with missing ones have."""
@@ -100,6 +100,11 @@ class Mixed:
         """d."""
         return sum(len(group) for group in self.columns)
 
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether one of the groups does: the columns of the others are made dense."""
+        return any(optional(density, "takes_sparse") for density in self.densities)
+
     def check_structure(self) -> None:
         """Raise for columns that are not those of the densities, and for densities of other numbers of classes."""
         columns = self.columns
@@ -136,7 +141,7 @@ class Mixed:
             tuple(optional(density, "prepared")(likelihood=likelihood) for density in self.densities), self.columns
         )
 
-    def log_likelihood(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def log_likelihood(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """log p(x | k), in nats."""
         return reduce(jnp.add, (density.log_likelihood(part) for density, part in self.split(x)))
 
@@ -152,7 +157,7 @@ class Mixed:
         """What the widest group needs."""
         return max(optional(density, "marginal_width")(most_missing) for density in self.densities)
 
-    def scores(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
+    def scores(self, x: Float[Array, "n d"] | SparseRows) -> Float[Array, "n classes"]:
         """The log likelihood up to a term that is common to all classes."""
         return reduce(jnp.add, (density.scores(part) for density, part in self.split(x)))
 
@@ -169,9 +174,7 @@ class Mixed:
     def moved(self, origin: Float[Array, " d"]) -> Mixed:
         """The densities of features to which an origin is added, where they have a place."""
         each = zip(self.densities, self.columns, strict=True)
-        return Mixed(
-            tuple(optional(density, "moved")(origin[_indices(group)]) for density, group in each), self.columns
-        )
+        return Mixed(tuple(optional(density, "moved")(origin[indices(group)]) for density, group in each), self.columns)
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k]."""
@@ -188,7 +191,7 @@ class Mixed:
     def check_fills_in(self, missing: Bool[np.ndarray, " d"], *, drawn: bool) -> None:
         """Raise a TypeError if a group has no conditional mean of what may be missing, or cannot draw it."""
         for density, group in zip(self.densities, self.columns, strict=True):
-            optional(density, "check_fills_in")(missing[_indices(group)], drawn=drawn)
+            optional(density, "check_fills_in")(missing[indices(group)], drawn=drawn)
 
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """Weights and constants, where every group has them."""
@@ -198,25 +201,14 @@ class Mixed:
         constant = reduce(jnp.add, (constant for _, constant in terms))
         return self.join([weights.T for weights, _ in terms]).T, constant
 
-    def split(self, x: Array | PartialRows) -> list[tuple[Any, Any]]:
+    def split(self, x: Array | SparseRows | PartialRows) -> list[tuple[Any, Any]]:
         """Each group's density and its columns of x."""
-        groups = map(_indices, self.columns)
-        parts = [x.take(group) if isinstance(x, PartialRows) else x[:, group] for group in groups]
-        return list(zip(self.densities, parts, strict=True))
+        each = zip(self.densities, self.columns, strict=True)
+        return [(density, take(x, group, sparse=optional(density, "takes_sparse"))) for density, group in each]
 
     def join(self, parts: list[Array]) -> Array:
         """The columns of all groups, each in its place."""
-        return jnp.concatenate(parts, axis=-1)[..., _places(self.columns)]
-
-
-def _indices(columns: Columns) -> np.ndarray:
-    """Of one width with and without JAX's x64 mode, which its indexing by NumPy's own integers mixes up."""
-    return np.array(columns, np.int32)
-
-
-def _places(columns: tuple[Columns, ...]) -> np.ndarray:
-    """Where each column is, when those of all groups stand side by side."""
-    return np.argsort(np.concatenate(columns)).astype(np.int32)
+        return jnp.concatenate(parts, axis=-1)[..., places(self.columns)]
 
 
 @cache
@@ -227,14 +219,13 @@ def domain_of(domains: tuple[Domain, ...], columns: tuple[Columns, ...]) -> Doma
         for domain, group in zip(domains, columns, strict=True)
         for inner, part in domain.groups or ((domain, range(len(group))),)
     )
-    order = _places(tuple(group for _, group in groups))
+    order = places([group for _, group in groups])
 
     def contains(x: Any) -> Any:
-        tests = [domain.contains(x[..., _indices(group)]) for domain, group in groups]
+        tests = [domain.contains(x[..., indices(group)]) for domain, group in groups]
         return (np if isinstance(x, np.ndarray) else jnp).concatenate(tests, axis=-1)[..., order]
 
-    places = [f"column{'s' * (len(group) > 1)} {', '.join(map(str, group))}" for _, group in groups]
-    expected = "; ".join(f"{domain.expected} in {place}" for (domain, _), place in zip(groups, places, strict=True))
+    expected = "; ".join(f"{domain.expected} in {named(group)}" for domain, group in groups)
     remedies = dict.fromkeys(domain.remedy for domain, _ in groups if domain.remedy)
     shows = all(domain.shows for domain in domains)
     return Domain(contains, expected, " ".join(remedies), shows=shows, adds=False, groups=groups)

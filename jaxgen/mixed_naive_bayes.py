@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -13,31 +12,33 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxgen import arguments
+from jaxgen.columns import Columns, as_columns, check_groups, indices, named, places, take
 from jaxgen.conjugate import proper
 from jaxgen.estimator import GenerativeEstimator
-from jaxgen.mixed import Columns, Mixed, MixedStatistics, domain_of
+from jaxgen.mixed import Mixed, MixedStatistics, domain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from jax import Array
     from jaxtyping import Float
 
+    from jaxgen.compressed import CompressedRows
     from jaxgen.domains import Domain
     from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
     from jaxgen.platform import Tuning
+    from jaxgen.sparse import SparseRows
 
 
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
-    """Naive Bayes over groups of features, each with a family of its own.
-
-        p(x | y = k) = Π_g p_g(x_g | y = k)
+    """Naive Bayes over groups of features, each with a family of its own: p(x | y = k) = Π_g p_g(x_g | y = k).
 
     Features are independent given the class across groups; within a group as its family has it (LDA and QDA correlate
-    theirs). One pass makes the statistics of all families.
+    theirs). One pass makes the statistics of all families. Rows may be sparse where one of the families takes them; the
+    columns of the others are made dense.
 
     Attributes:
         parts: pairs of a generative estimator and the columns of x that it takes; together those are 0 … d − 1, each
@@ -63,19 +64,14 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Check the parts."""
         shape = "pairs of a generative estimator and its columns, such as ((LDA(), (0, 1)), (BernoulliNB(), (2,)))"
         try:
-            parts = tuple((estimator, tuple(map(_column, group))) for estimator, group in self.parts)
+            parts = tuple((estimator, as_columns(group)) for estimator, group in self.parts)
         except (TypeError, ValueError):
             raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
         if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
             raise TypeError(f"MixedNB takes {shape}; found {', '.join(arguments.brief(e) for e, _ in parts)}.")
         for estimator, _ in parts:
             estimator.check_density()
-        columns = [group for _, group in parts]
-        named = sorted(j for group in columns for j in group)
-        if not parts or named != list(range(len(named))) or not all(columns):
-            raise ValueError(
-                f"the columns of MixedNB must be 0 … d − 1, each in one group, and no group empty; found {columns}."
-            )
+        check_groups("MixedNB", [group for _, group in parts])
         object.__setattr__(self, "parts", parts)
 
     @property
@@ -127,11 +123,13 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def accepts(self, statistics: Any) -> bool:
         """Whether these are the statistics of these families."""
-        return (
-            isinstance(statistics, MixedStatistics)
-            and statistics.columns == self.columns
-            and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
-        )
+        of_these = isinstance(statistics, MixedStatistics) and statistics.columns == self.columns
+        return of_these and all(e.accepts(part) for (e, _), part in zip(self.parts, statistics.parts, strict=True))
+
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether one of the families does: the columns of the others are made dense."""
+        return any(estimator.takes_sparse for estimator, _ in self.parts)
 
     @property
     def takes_missing(self) -> bool:
@@ -165,38 +163,36 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:
         """Those of each family."""
-        taken = np.zeros(num_features, bool)
-        for estimator, group in self.parts:
-            taken[list(group)] = estimator.takes_for_constant(len(group))
-        return taken
+        del num_features
+        each = [estimator.takes_for_constant(len(group)) for estimator, group in self.parts]
+        return np.concatenate(each)[places(self.columns)]
 
-    def summarise(self, x: Any, labels: Labels) -> MixedStatistics:
+    def summarise(self, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels) -> MixedStatistics:
         """The statistics of each group's columns."""
-        parts = tuple(estimator.summarise(x[:, np.array(group)], labels) for estimator, group in self.parts)
-        return MixedStatistics(parts[0].class_weight, parts, self.columns)
+        return self._joined([estimator.summarise(part, labels) for estimator, part in self._split(x)])
+
+    def summarise_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[MixedStatistics, bool]:
+        """The same of compressed rows, group by group, and whether a value is bad."""
+        del entries
+        each = [estimator.summarise_checked(part, labels) for estimator, part in self._split(x)]
+        return self._joined([statistics for statistics, _ in each]), any(bool(bad) for _, bad in each)
 
     def naive(self) -> MixedNB:
         """Every family without correlations."""
-        return MixedNB(tuple((e.naive(), group) for e, group in self.parts), prior_alpha=self.prior_alpha)
+        return self._with(estimator.naive() for estimator, _ in self.parts)
 
     def from_origin(self, origin: Float[Array, " d"]) -> tuple[MixedNB, Float[Array, " d"] | None]:
         """That of each family, and 0 where it has none."""
-        each = [(*estimator.from_origin(origin[np.array(group)]), group) for estimator, group in self.parts]
-        if all(mine is None for _, mine, _ in each):
-            return self, None
-        found = jnp.zeros_like(origin)
-        for _, mine, group in each:
-            found = found if mine is None else found.at[np.array(group)].set(mine)
-        return MixedNB(tuple((estimator, group) for estimator, _, group in each), prior_alpha=self.prior_alpha), found
+        each = [(*estimator.from_origin(origin[indices(group)]), indices(group)) for estimator, group in self.parts]
+        moved = [(mine, group) for _, mine, group in each if mine is not None]
+        found = reduce(lambda found, part: found.at[part[1]].set(part[0]), moved, jnp.zeros_like(origin))
+        return self._with(estimator for estimator, *_ in each), found if moved else None
 
     def expect(self, x: PartialRows, labels: Labels, density: Mixed | None) -> MixedStatistics:
         """The statistics of each group's columns, under the density of each."""
         given = [None] * len(self.parts) if density is None else density.densities
-        parts = tuple(
-            estimator.expect(x.take(np.array(group)), labels, part)
-            for (estimator, group), part in zip(self.parts, given, strict=True)
-        )
-        return MixedStatistics(parts[0].class_weight, parts, self.columns)
+        each = zip(self._split(x), given, strict=True)
+        return self._joined([estimator.expect(part, labels, given) for (estimator, part), given in each])
 
     def density(self, statistics: MixedStatistics) -> Mixed:
         """The density of each group."""
@@ -204,8 +200,8 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def log_parameter_prior(self, density: Mixed) -> Float[Array, ""]:
         """The sum of those of the groups."""
-        each = zip(self.parts, density.densities, strict=True)
-        return reduce(jnp.add, (estimator.log_parameter_prior(part) for (estimator, _), part in each))
+        families = zip(self.parts, density.densities, strict=True)
+        return reduce(jnp.add, (family.log_parameter_prior(part) for (family, _), part in families))
 
     def check_statistics(self, statistics: Any) -> None:
         """Raise for what one of the families does not take."""
@@ -215,20 +211,29 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def proper(self) -> MixedNB:
         """The estimator itself; an error if a family has no proper conjugate prior: NaN under a trace."""
-        parts = tuple((proper(estimator), group) for estimator, group in self.parts)
-        return MixedNB(parts, prior_alpha=self.prior_alpha)
+        return self._with(proper(estimator) for estimator, _ in self.parts)
 
     def predictive(self, statistics: MixedStatistics) -> Mixed:
         """The predictive density of each group."""
-        each: Any = self._each(statistics)
-        return Mixed(tuple(estimator.predictive(part) for estimator, part in each), self.columns)
+        return Mixed(tuple(estimator.predictive(part) for estimator, part in self._each(statistics)), self.columns)
 
     def log_marginal_likelihood(self, statistics: MixedStatistics) -> Float[Array, ""]:
         """The sum of those of the groups, in nats."""
-        each: Any = self._each(statistics)
-        return reduce(jnp.add, (estimator.log_marginal_likelihood(part) for estimator, part in each))
+        return reduce(jnp.add, (family.log_marginal_likelihood(part) for family, part in self._each(statistics)))
 
-    def _each(self, statistics: MixedStatistics) -> Iterator[tuple[GenerativeEstimator[Any, Any], Any]]:
+    def _with(self, estimators: Iterable[GenerativeEstimator[Any, Any]]) -> MixedNB:
+        """Other families on the same columns."""
+        return MixedNB(tuple(zip(estimators, self.columns, strict=True)), prior_alpha=self.prior_alpha)
+
+    def _split(self, x: Any) -> list[tuple[GenerativeEstimator[Any, Any], Any]]:
+        """The families with their columns of rows in any form."""
+        return [(estimator, take(x, group, sparse=estimator.takes_sparse)) for estimator, group in self.parts]
+
+    def _joined(self, parts: Sequence[Any]) -> MixedStatistics:
+        """The statistics of the families side by side."""
+        return MixedStatistics(parts[0].class_weight, tuple(parts), self.columns)
+
+    def _each(self, statistics: MixedStatistics) -> Iterator[tuple[Any, Any]]:
         """The families with their statistics."""
         for (estimator, _), part in zip(self.parts, statistics.parts, strict=True):
             # The class weights of all are the same, but for the NaN that says that a value of any group was bad.
@@ -239,12 +244,5 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         for (estimator, group), part in zip(self.parts, density.densities, strict=True):
             if any(not (np.asarray(leaf) < np.inf).all() for leaf in jax.tree.leaves(part)):
                 mine = [j if features is None else features[j] for j in group]
-                return f"columns {', '.join(map(str, mine))}: {estimator.explain(part, mine)}"
+                return f"{named(mine)}: {estimator.explain(part, mine)}"
         return super().explain(density)
-
-
-def _column(j: Any) -> int:
-    """A whole number; a truth is none, as in a mask."""
-    if isinstance(j, bool):
-        raise TypeError
-    return operator.index(j)

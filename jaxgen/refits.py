@@ -190,7 +190,7 @@ def _check_all(estimator: Any, rows: Rows, num_classes: int) -> None:
     labels = inputs.check_labels(x, rows.y, num_classes, rows.sample_weight)
     present = None if labels.weight is None else np.asarray(labels.weight) > 0
     domain = getattr(estimator, "domain", domains.COMPLETE)
-    if not isinstance(x, CompressedRows) or not domain.holds(x.values, x.least):
+    if not isinstance(x, CompressedRows) or domain.groups or not domain.holds(x.values, x.least):
         culprits.raise_for_values(x, domain, present)
     if hasattr(estimator, "check"):
         estimator.check()

@@ -72,7 +72,7 @@ def cross_validate(
         y: labels (n,), concrete.
         folds: their number, dealt out as by scikit-learn's StratifiedKFold: each with its share of every class, in the
             order of the rows; or the fold of each row, 0 … F − 1, (n,); or "leave-one-out", every row by itself, where
-            ComplementNB takes dense x alone. The result of a row, or of a fold, of weight 0 is NaN.
+            ComplementNB and MixedNB take dense x alone. The result of a row, or of a fold, of weight 0 is NaN.
         num_classes: K; inferred from y.
         sample_weight: a weight for each row, (n,), in the fit and in the judgement.
         observed: True for the entries of x that count, as for `fit`, in both as well; full covariances, which fill in
@@ -84,8 +84,8 @@ def cross_validate(
     Raises:
         ValueError: for folds that are fewer than two, empty, or hold all the weight, and as `fit`. For a row that the
             others make impossible under every class.
-        TypeError: for x or y under a trace, folds that are none of those three, sparse rows that ComplementNB would
-            leave out one by one, and as `fit`.
+        TypeError: for x or y under a trace, folds that are none of those three, sparse rows that ComplementNB or
+            MixedNB would leave out one by one, and as `fit`.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np, jaxgen as jg

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxgen.labels import HardLabels
@@ -84,9 +85,24 @@ class SparseRows:
         """The same entries with other values; zero must remain zero."""
         return dataclasses.replace(self, values=function(self.values), binary=False)
 
-    def within(self, contains: Callable[[Array], Array]) -> Bool[Array, ""]:
-        """Whether a test holds of every value."""
-        return jnp.all(contains(self.values.reshape(-1)))  # XLA takes twice as long for two axes as for one
+    def within(self, contains: Callable[[Array, Array], Array]) -> Bool[Array, ""]:
+        """Whether a test holds of every value and its column."""
+        # XLA takes twice as long for two axes as for one.
+        return jnp.all(contains(self.values.reshape(-1), self.columns.reshape(-1)))
+
+    def take(self, columns: np.ndarray) -> SparseRows:
+        """Some of the columns, in this order; zeros stand where the others had entries."""
+        x, place = self.inside(), np.full(self.shape[1], -1, np.int32)
+        place[columns] = np.arange(len(columns))
+        mine = jnp.asarray(place).at[x.columns].get(mode="promise_in_bounds")
+        values, mine = jnp.where(mine >= 0, x.values, jnp.zeros_like(x.values)), jnp.maximum(mine, 0)
+        return dataclasses.replace(x, values=values, columns=mine, shape=(self.shape[0], len(columns)))
+
+    def dense(self) -> Float[Array, "n d"]:
+        """The same as an array."""
+        x = self.inside()
+        empty = jnp.zeros_like(x.values, shape=x.shape)
+        return empty.at[x.rows[:, None], x.columns].add(x.values, mode="promise_in_bounds")
 
     def inside(self) -> SparseRows:
         """The same matrix with harmless indices and the value zero for entries outside the shape."""
@@ -103,7 +119,7 @@ class SparseRows:
             checked=True,
         )
 
-    def row_sum(self, function: Callable[[Array], Array]) -> Float[Array, " n"]:
+    def row_sum(self, function: Callable[[Array], Array] = lambda terms: terms) -> Float[Array, " n"]:
         """Σ_j f(x_ij) over the entries of each row; f(0) must be 0."""
         per_group = jnp.sum(function(self.values), axis=1)
         return jnp.zeros(self.shape[0], per_group.dtype).at[self.rows].add(per_group, mode="promise_in_bounds")

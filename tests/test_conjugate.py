@@ -24,7 +24,7 @@ from jax.test_util import check_grads
 from registry import FORMS, each_form
 
 import jaxgen as jg
-from jaxgen import compressed, scoring, threads
+from jaxgen import compressed, score_programs, threads
 from jaxgen.rising import log_rising
 
 K, D, N = 2, 3, 9
@@ -479,10 +479,10 @@ def test_sparse_rows_are_dealt_out_to_the_cores_and_share_a_program(monkeypatch)
     density, x, oracle = DENSITIES["DirichletMultinomial"]
     rows = np.concatenate([np.zeros_like(x[:2]), np.tile(x, (5, 1)), 3 * x])
     expected = np.array([[oracle(k, row) for k in range(K)] for row in rows])
-    before = scoring._program._cache_size()
+    before = score_programs.program._cache_size()
     found = jg.log_likelihood(compound(density), scipy.sparse.csr_array(rows))
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
-    assert scoring._program._cache_size() == before + 1
+    assert score_programs.program._cache_size() == before + 1
     rows[-1, 1] = 0.0
     negative = scipy.sparse.csr_array(rows.astype(float))
     negative.data[-1] = -1.0

@@ -208,7 +208,7 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
         (
             lambda: jg.fit(jg.MixedNB(((jg.BernoulliNB(), (0,)), (jg.PoissonNB(), (1, 2, 3, 4)))), WORDS, Y),
             ValueError,
-            "x must hold 0 or 1 in column 0; finite counts, 0 or more in columns 1, 2, 3, 4; found",
+            "x must hold 0 or 1 in column 0; found",
         ),
         (
             lambda: jg.fit(
@@ -222,8 +222,7 @@ def test_one_family_of_mixed_equals_itself_for_every_kind_of_column_list():
                 np.arange(4) % 2,
             ),
             ValueError,
-            "x must hold finite counts, 0 or more in columns 0, 2; 0 or 1 in column 4; finite numbers in columns 3, 1;"
-            " found -1.0 at row 0, column 0",
+            "x must hold finite counts, 0 or more in columns 0, 2; found -1.0 at row 0, column 0",
         ),
         (
             lambda: jg.fit(jg.MixedNB(((jg.QDA(ridge=0.0), (0, 1)),)), np.ones((4, 2)), np.array([0, 0, 1, 1])),

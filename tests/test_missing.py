@@ -629,7 +629,7 @@ def test_a_feature_that_no_row_observed_is_refused_in_a_mixture_too():
     x, y, observed = bivariate(30)
     observed = observed & (np.arange(observed.shape[1]) != 1)
     mixed = jg.MixedNB(((jg.GaussianNB(), (1,)), (jg.PoissonNB(), (0,))))
-    with pytest.raises(ValueError, match="columns 1: feature 1 was observed in no row"):
+    with pytest.raises(ValueError, match="column 1: feature 1 was observed in no row"):
         jg.fit(mixed, np.abs(x).round(), y, observed=observed)
     with pytest.raises(ValueError, match="feature 1 was observed in no row"):
         jg.fit_em(jg.GaussianNB(), x, observed=observed, num_classes=2, key=jax.random.key(0))

@@ -18,7 +18,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_parts, containers, platform, scoring, threads
+from jaxgen import class_parts, containers, platform, score_programs, threads
 from jaxgen.class_sums import _Reader
 from jaxgen.compressed import CompressedRows
 from jaxgen.sparse import SparseRows
@@ -102,6 +102,17 @@ FAMILIES = {
     "multinomial MLE": (jg.MultinomialNB(alpha=0.0), COUNTS),
     "Bernoulli MLE": (jg.BernoulliNB(alpha=0.0), (COUNTS > 0).astype(float)),
 }
+# Families side by side, of which some take sparse rows.
+MIXED = jg.MixedNB(
+    (
+        (jg.MultinomialNB(), (8, 1, 2, 3)),
+        (jg.GaussianNB(), (0,)),
+        (jg.BernoulliNB(binarize=1.0), (4, 10)),
+        (jg.CategoricalNB(6), (7,)),
+        (jg.PoissonNB(), (5, 6, 9)),
+    )
+)
+MIXTURE = np.where(np.arange(D) == 0, COUNTS - 0.75 * (COUNTS == 1), COUNTS)
 each_platform = pytest.mark.parametrize("place", ["here", "an accelerator"], indirect=True)
 each_container = pytest.mark.parametrize("container", CONTAINERS.values(), ids=CONTAINERS.keys())
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
@@ -128,6 +139,87 @@ def test_weights_and_soft_labels(family, labels, weight):
     for container in (scipy.sparse.csr_array, padded_bcoo):
         c = jg.fit(estimator, container(x), labels, num_classes=K, sample_weight=weight)
         close(c, jg.fit(estimator, x, labels, num_classes=K, sample_weight=weight))
+
+
+@pytest.mark.parametrize("container", ["csr", "bcoo with duplicates", "padded rows"])
+def test_families_side_by_side(container):
+    rows, dense = CONTAINERS[container](MIXTURE), jg.fit(MIXED, MIXTURE, Y)
+    close(jg.fit(MIXED, rows, Y), dense)
+    for labels, weight in ((Y, WEIGHT), (SOFT, WEIGHT)):
+        options = {"sample_weight": weight, "num_classes": K}
+        close(jg.fit(MIXED, rows, labels, **options), jg.fit(MIXED, MIXTURE, labels, **options))
+    for verb in VERBS:
+        close(verb(dense, rows), verb(dense, MIXTURE))
+    close(jg.log_posterior(dense, rows[:7] if container == "csr" else rows)[:7], jg.log_posterior(dense, MIXTURE[:7]))
+
+
+@pytest.mark.usefixtures("as_on_an_accelerator")
+def test_families_side_by_side_on_an_accelerator():
+    rows, dense = padded_bcoo(MIXTURE), jg.fit(MIXED, MIXTURE, Y)
+    close(jg.fit(MIXED, rows, Y), dense)
+    close(jg.log_likelihood(dense, rows), jg.log_likelihood(dense, MIXTURE))
+    close(jg.log_posterior(dense, scipy.sparse.csr_array(MIXTURE)), jg.log_posterior(dense, MIXTURE))
+
+
+def test_families_side_by_side_under_jit_and_their_gradients():
+    weight = RNG.normal(size=(N, K))
+
+    def loss(rows, labels):
+        c = jg.fit(MIXED, rows, labels)
+        return jnp.sum(weight * jg.log_posterior(c, rows))
+
+    def of_entries(values, labels):
+        return loss(sparse.BCOO((values, x.indices), shape=x.shape), labels)
+
+    x = sparse.BCOO.fromdense(MIXTURE)
+    value, (by_values, by_labels) = jax.jit(jax.value_and_grad(of_entries, argnums=(0, 1)))(x.data, SOFT)
+    expected, (by_x, by_responsibilities) = jax.value_and_grad(loss, argnums=(0, 1))(jnp.asarray(MIXTURE), SOFT)
+    close((value, by_labels), (expected, by_responsibilities))
+    close(by_values, by_x[tuple(x.indices.T)])
+
+
+def test_families_side_by_side_in_folds_resamples_and_unlabelled():
+    rows, partly = scipy.sparse.csr_array(MIXTURE), np.where(np.arange(N) % 3, Y, -1)
+    close(jg.cross_validate(MIXED, rows, Y, folds=4), jg.cross_validate(MIXED, MIXTURE, Y, folds=4))
+    options = {"start": "random", "key": jax.random.key(0), "max_steps": 3, "tolerance": 0.0}
+    close(jg.train_em(MIXED, rows, partly, **options), jg.train_em(MIXED, MIXTURE, partly, **options))
+    resamples = [jg.bootstrap(jax.random.key(1), MIXED, x, Y, num_replicates=3) for x in (rows, MIXTURE)]
+    close(*resamples)
+    whole = MIXED.statistics(rows, Y)
+    close(jg.merge(MIXED.statistics(rows[:20], Y[:20], num_classes=K), MIXED.statistics(rows[20:], Y[20:])), whole)
+    with pytest.raises(
+        TypeError, match="takes sparse rows of BernoulliNB, MultinomialNB and PoissonNB; found them for Mi"
+    ):
+        jg.cross_validate(MIXED, rows, Y, folds="leave-one-out")
+    with pytest.raises(TypeError, match="x must be dense for this model"):
+        jg.fit(jg.MixedNB(((jg.GaussianNB(), range(D)),)), rows, Y)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "expected"),
+    [
+        (0, np.nan, r"finite numbers in column 0; found nan at row 5, column 0"),
+        (1, -1.0, r"finite counts, 0 or more in columns 8, 1 – 3; found -1\.0 at row 5, column 1"),
+        (7, 6.0, r"categories .* in column 7; found 6\.0 at row 5, column 7"),
+    ],
+)
+def test_a_bad_value_is_one_of_its_own_column(column, value, expected):
+    c, x = jg.fit(MIXED, MIXTURE, Y), MIXTURE.copy()
+    x[5, column] = value
+    for container in (np.asarray, scipy.sparse.csr_array):
+        with pytest.raises(ValueError, match=expected):
+            jg.fit(MIXED, container(x), Y)
+        with pytest.raises(ValueError, match=expected):
+            jg.log_posterior(c, container(x))
+    present = np.where(np.arange(N) == 5, 0.0, 1.0)
+    close(
+        jg.fit(MIXED, sparse.BCOO.fromdense(x), Y, sample_weight=present),
+        jg.fit(MIXED, MIXTURE, Y, sample_weight=present),
+    )
+    scores = jax.jit(jg.log_posterior)(c, sparse.BCOO.fromdense(x))
+    np.testing.assert_array_equal(np.isnan(scores).all(axis=1), np.arange(N) == 5)
+    fitted = jax.jit(lambda x: jg.fit(MIXED, x, Y, num_classes=K))(sparse.BCOO.fromdense(x))
+    assert np.isnan(fitted.log_prior).all()
 
 
 @pytest.mark.parametrize("make", [padded_bcoo, CONTAINERS["bcsr"], CONTAINERS["padded rows"]])
@@ -548,10 +640,12 @@ def test_sparse_programs_lower_for_every_platform(make):
     leaves, tree = jax.tree.flatten(x)
     repeated = jg.PoissonNB().statistics(COUNTS, Y), jg.MultinomialNB().statistics(COUNTS, Y)
     predictives = [jg.predictive(*pair) for pair in zip((jg.PoissonNB(), jg.MultinomialNB()), repeated, strict=True)]
+    side_by_side = jg.MixedNB(((jg.GaussianNB(), range(2)), (jg.MultinomialNB(), range(2, D))))
     for program in (
         lambda leaves, c: jg.fit(jg.BernoulliNB(binarize=0.0), jax.tree.unflatten(tree, leaves), Y, num_classes=K)[0],
         lambda leaves, c: jg.log_joint(c, jax.tree.unflatten(tree, leaves)),
         lambda leaves, c: [jg.log_joint(each, jax.tree.unflatten(tree, leaves)) for each in predictives],
+        lambda leaves, c: jg.fit(side_by_side, jax.tree.unflatten(tree, leaves), Y, num_classes=K),
     ):
         flat = jax.tree.leaves(c)
         again = jax.jit(lambda leaves, flat, program=program: program(leaves, jax.tree.structure(c).unflatten(flat)))
@@ -755,11 +849,11 @@ def test_batches_of_any_size_share_programs_and_have_a_score_for_each_row(place)
     c = jg.fit(jg.MultinomialNB(), x, np.arange(60) % 3)
     posterior = jg.log_posterior(c, x.toarray())
     jg.log_posterior(c, x[:20])
-    compiled = scoring._program._cache_size()
+    compiled = score_programs.program._cache_size()
     compiled += place == "an accelerator"  # for as many entries as these have
     for n in (17, 18, 19):
         np.testing.assert_allclose(jg.log_posterior(c, x[:n]), posterior[:n], rtol=1e-12)
-    assert scoring._program._cache_size() == compiled
+    assert score_programs.program._cache_size() == compiled
     for n in (1, 2, 9, 33):
         assert jg.predict(c, x[:n]).tolist() == np.argmax(posterior[:n], axis=1).tolist()
 
