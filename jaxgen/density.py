@@ -131,9 +131,11 @@ class Optional:
 
     def why_not_filled_in(self, *, drawn: bool) -> str | None:
         """Why a missing feature cannot be drawn, or has no conditional mean; None where it can, or has."""
+        if hasattr(self, "conditional_sample" if drawn else "conditional_mean"):
+            return None
         if optional(self, "needs_total_count"):
-            return "missing words have no known total. PoissonNB models each count by itself."
-        if not drawn and not hasattr(self, "conditional_mean") and not hasattr(self, "mean"):
+            return "missing words have no known total. MultinomialNB fills in what is expected of them."
+        if not drawn and not hasattr(self, "mean"):
             return "a category is no number. It is drawn with key=."
         return None
 

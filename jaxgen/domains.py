@@ -48,8 +48,8 @@ class Domain:
         """What to do about a value outside."""
         if np.isnan(value) and not self.shows:
             return (
-                "Missing ones in dense x are left out with observed=~numpy.isnan(x), except by MultinomialNB and "
-                "ComplementNB; rows with sample_weight 0."
+                "Missing ones in dense x are left out with observed=~numpy.isnan(x), except by ComplementNB; rows with "
+                "sample_weight 0."
             )
         return self.remedy
 

@@ -197,8 +197,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             num_classes: K; inferred from concrete labels.
             sample_weight: a weight for each row; a row of weight 0 is absent, whatever it holds.
             observed: True for the entries of x that count, as for `fit`; a batch without it has all.
-            given: the current classifier, where the family fills in what was not observed (full covariances): the
-                statistics are those expected under it, and their `estimate` is one step of EM.
+            given: the current classifier, where the family fills in what was not observed (full covariances, words):
+                the statistics are those expected under it, and their `estimate` is one step of EM.
             block_size: dense rows that are summarised at a time; by default what suits the platform.
 
         Returns:
@@ -297,8 +297,9 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
             )
         if self.fills_in != (given is not None):
             raise TypeError(
-                "statistics with observed take given, the current classifier, where features are correlated (full "
-                f"covariances), and not elsewhere; found {'none' if given is None else 'one'}. jaxgen.fit iterates."
+                "statistics with observed take given, the current classifier, where what is missing is filled in (full "
+                "covariances, multinomial), and not elsewhere; found "
+                f"{'none' if given is None else 'one'}. jaxgen.fit iterates."
             )
 
     def estimate(self, statistics: S) -> Classifier[D]:

@@ -79,11 +79,11 @@ def fit(
             all, even if the row holds NaN.
         observed: True for the entries of x that were observed, of its shape; what it holds elsewhere, NaN too, plays no
             part. The fit is maximum likelihood: naive families weigh every feature by itself, in closed form; full
-            covariances are found by EM, until a step gains less than 1e-12 nats a row (1e-9 in float32), or less than
-            rounding hides (`train_em` has the options and a report). Where much is missing, such as half, it may take
-            all of its 5000 steps and warn, in float64 as in float32: a larger `ridge`, a `prior`, or the larger
-            tolerance of `train_em(estimator, x, y, observed=observed)` ends it. For families with a density but the
-            multinomial.
+            covariances, and shares of words given the total of those that were counted, are found by EM, until a step
+            gains less than 1e-12 nats a row (1e-9 in float32), or less than rounding hides (`train_em` has the options
+            and a report). Where much is missing, such as half, it may take all of its 5000 steps and warn, in float64
+            as in float32: a larger `ridge`, a `prior`, or the larger tolerance of `train_em(estimator, x, y,
+            observed=observed)` ends it. For families with a density.
 
     Returns:
         A `Classifier`, or a `LinearClassifier` from a discriminative estimator. Under a trace no values can be checked:

@@ -34,8 +34,8 @@ def impute(
     the mean of a mixture of conditional densities (Little & Rubin 2019, Statistical Analysis with Missing Data).
 
     Args:
-        c: a generative classifier; the mean of a category is none, and of a multinomial the missing words have no known
-            total.
+        c: a generative classifier; the mean of a category is none. Of a multinomial the total of a document is as its
+            observed words tell: x_m = θ_m Σ x_o / Σ θ_o on the average, and nothing beside no word.
         x: one point (d,) or points (n, d).
         observed: True for what was observed, of the same shape.
         key: of `jax.random`; with it a class is drawn for each row, and what is missing from its density.

@@ -1,30 +1,41 @@
 """Multinomial naive Bayes: how often a document uses each word.
 
 x | y = k, m ~ Multinomial(m, θ_k),    m = Σ_j x_j
+
+Where the counts of some words are missing, so is m. The others are scored given their own total, as the prior 1/m
+has it: beside n words, of probability p together, are a negative binomial number, n (1 − p)/p on the average.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxgen import domains, word_draws
+from jaxgen import continuous_draws, count_draws, domains, word_draws
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
-from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
+from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log, working_dtype
+from jaxgen.poisson import Poisson, PoissonNB
 from jaxgen.projections import Coefficient, as_they_are
 from jaxgen.pytree import pytree
 from jaxgen.rising import log_dirichlet_evidence, log_factorial
+from jaxgen.total import Total
+from jaxgen.tracing import is_traced
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jax import Array
     from jaxtyping import Float, Int
 
     from jaxgen.domains import Domain
+    from jaxgen.labels import Labels
     from jaxgen.missing import PartialRows
 
 
@@ -82,6 +93,22 @@ class Multinomial(AffineDensity):
         """One draw from the density of each class in y, of so many words."""
         return word_draws.multinomial(key, jnp.exp(self.log_probability), y, total_count)
 
+    def size(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The total that is expected of each document, by the share of its observed words; 0 without any of them."""
+        return safe_divide(_total(x), matmul(x.mask, jnp.exp(self.log_probability).T))
+
+    def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
+        """E[x | x_observed, k] of the words whose counts are missing."""
+        return self.size(x)[:, :, None] * jnp.exp(self.log_probability)[None]
+
+    def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
+        """Counts of the missing words given the others and the class: Poisson, by a size that is a gamma variable."""
+        of_size, of_words = jax.random.split(key)
+        probability = jnp.exp(self.log_probability)[y]
+        larger, log_power = continuous_draws.gamma(of_size, _total(x))
+        size = safe_divide(larger * jnp.exp(log_power), jnp.sum(x.mask * probability, axis=1, keepdims=True))
+        return count_draws.poisson(of_words, size * probability * (1 - x.mask))
+
     def linear(self) -> tuple[Float[Array, "d classes"], Float[Array, " classes"]] | None:
         """The log probability of each word."""
         return self.log_probability.T, jnp.zeros(self.log_probability.shape[0], self.log_probability.dtype)
@@ -96,7 +123,8 @@ class MultinomialNB(CountingEstimator[Multinomial]):
 
     where N_kj is how often word j occurs in the documents of class k (Manning, Raghavan & Schütze 2008, section 13.2).
     It is the posterior mean under Dirichlet(alpha). A class without a word has θ = 1/d, the limit alpha → 0⁺. Counts
-    may be fractions, such as tf-idf.
+    may be fractions, such as tf-idf. Where some are missing, the fit is that of the words of each document given their
+    own total, by EM: the N_kj then have what is expected of the others.
 
     Attributes:
         alpha: pseudo-count of each word: one number, one for each word (d,), or what broadcasts to (K, d). 1 is
@@ -121,9 +149,39 @@ class MultinomialNB(CountingEstimator[Multinomial]):
         return domains.COUNTS
 
     @property
-    def takes_missing(self) -> bool:
-        """The total of the words is unknown where one is."""
-        return False
+    def fills_in(self) -> bool:
+        """The total of the words is unknown where one is, and is filled in by the others."""
+        return True
+
+    def check_given(self, density: Any) -> None:
+        """Raise for a density that has no probabilities of words."""
+        _of_words(density)
+
+    def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
+        """Without a pseudo-count the share of a word that no row of a class shows may be anything."""
+        if is_traced(self.alpha):
+            return
+        unknown = ~seen & (np.broadcast_to(np.asarray(self.alpha), seen.shape) == 0)
+        if unknown.any():
+            k, j = np.argwhere(unknown)[0]
+            raise ValueError(
+                f"no row of class {k} shows feature {features[j]}, so that nothing is known of its share there. Give a "
+                "positive alpha, or leave it out."
+            )
+
+    def naive(self) -> PoissonNB:
+        """The rates of the words, each where it was observed; none is impossible, which EM would not change."""
+        alpha = jnp.asarray(self.alpha)
+        alpha = jnp.maximum(alpha.astype(working_dtype(alpha.dtype)), 1e-6)
+        return PoissonNB(alpha, exposure=1.0, prior_alpha=self.prior_alpha)
+
+    def expect(self, x: PartialRows, labels: Labels, density: Any) -> Counts:
+        """The counts of the words that were observed, and those expected of the others."""
+        words = _of_words(density)
+        counts = self.summarise(x.values, labels)
+        missing = matmul((labels.dense() * words.size(x)).T, 1 - x.mask)
+        filled_in = Total.of(jnp.exp(words.log_probability) * missing)
+        return dataclasses.replace(counts, feature_sum=counts.feature_sum.merge(filled_in))
 
     def of_features(self, statistics: Counts, num_features: int) -> Multinomial:
         """Smoothed frequencies of the words."""
@@ -152,6 +210,15 @@ class MultinomialNB(CountingEstimator[Multinomial]):
         """N_kj + alpha."""
         count = statistics.count
         return count + self.pseudo_count("alpha", count)
+
+
+def _of_words(density: Any) -> Multinomial:
+    """Probabilities of words; those of Poisson events given their total."""
+    if isinstance(density, Poisson):
+        return Multinomial(jax.nn.log_softmax(density.log_rate, axis=-1))
+    if not isinstance(density, Multinomial):
+        raise TypeError(f"given must be a classifier with a Multinomial density; found {type(density).__name__}.")
+    return density
 
 
 def _total(x: PartialRows) -> Float[Array, "n 1"]:

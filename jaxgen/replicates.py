@@ -53,8 +53,8 @@ def bootstrap(
         num_replicates: how many; static under `jit`.
         num_classes: K. Inferred from concrete labels; must be given under a trace.
         sample_weight: a weight for each row, (n,), which every draw of it has. Rows of weight 0 are not drawn.
-        observed: True for the entries of x that count, as for `fit`. Of full covariances, which EM then fits, none says
-            whether it converged either.
+        observed: True for the entries of x that count, as for `fit`. Of full covariances and words, which EM then fits,
+            none says whether it converged either.
 
     Returns:
         A classifier whose arrays have a leading axis of replicates: `jax.vmap(jg.log_posterior, in_axes=(0, None))`

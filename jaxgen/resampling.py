@@ -75,8 +75,8 @@ def cross_validate(
             ComplementNB and MixedNB take dense x alone. The result of a row, or of a fold, of weight 0 is NaN.
         num_classes: K; inferred from y.
         sample_weight: a weight for each row, (n,), in the fit and in the judgement.
-        observed: True for the entries of x that count, as for `fit`, in both as well; full covariances, which fill in
-            what is missing, are then fitted for each fold by EM.
+        observed: True for the entries of x that count, as for `fit`, in both as well; families that fill in what is
+            missing (full covariances, words) are then fitted for each fold by EM.
 
     Returns:
         Accuracy and log loss, in nats, of each of the F folds; of each row, with "leave-one-out".
