@@ -116,14 +116,9 @@ class Classifier(NamedTuple, Generic[D]):
 
     @property
     def by_group(self) -> Callable[[CompressedRows], list[tuple[Classifier[Any], Any]]] | None:
-        """Classifiers of groups of features, which know no prior, with what rows hold of each; None for one group."""
-        split = optional(self.density, "split")
-
-        def classifiers(x: CompressedRows) -> list[tuple[Classifier[Any], Any]]:
-            even = jnp.zeros_like(self.log_prior)
-            return [(Classifier(even, density), part) for density, part in split(x)]
-
-        return split and classifiers
+        """Classifiers of groups of features, with what sparse rows hold of each; None where all are one group."""
+        apart = optional(self.density, "apart")
+        return apart and (lambda x: [(self._replace(density=density), part) for density, part in apart(x)])
 
     @property
     def of_scores(self) -> Classifier[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,21 @@ if TYPE_CHECKING:
 
 Columns = tuple[int, ...]
 
-# Stretches of columns that a message names.
-_MOST_NAMED = 8
+# Stretches of columns that a message names, and columns that are written down one by one.
+_MOST_NAMED, _MOST_WRITTEN = 8, 32
+
+
+class _Columns(tuple[int, ...]):
+    """Columns whose hash, by which programs are kept, is found once, and of which many are written down as a few."""
+
+    def __hash__(self) -> int:
+        found = self.__dict__.get("hash")
+        if found is None:
+            found = self.__dict__["hash"] = super().__hash__()
+        return found
+
+    def __repr__(self) -> str:
+        return super().__repr__() if len(self) <= _MOST_WRITTEN else f"({self[0]}, {self[1]}, …, {self[-1]})"
 
 
 def as_columns(columns: Iterable[Any]) -> Columns:
@@ -26,22 +40,30 @@ def as_columns(columns: Iterable[Any]) -> Columns:
     found = tuple(columns)
     if any(isinstance(j, (bool, np.bool_)) for j in found):
         raise TypeError("a column is a number, and no truth")
-    return tuple(map(operator.index, found))
+    return _Columns(map(operator.index, found))
 
 
 def check_groups(owner: str, groups: Sequence[Columns]) -> None:
     """Raise for groups that are not 0 … d − 1, each in one of them, and for an empty one."""
-    together = sorted(j for group in groups for j in group)
-    if not groups or not all(groups) or together != list(range(len(together))):
+    if not groups or not all(groups) or not are_all(tuple(groups)):
         found = "; ".join(named(group) if group else "none" for group in groups) or "no group"
         raise ValueError(
             f"the columns of {owner} must be 0 … d − 1, each in one group, and no group empty; found {found}."
         )
 
 
+@cache
+def are_all(groups: tuple[Columns, ...]) -> bool:
+    """Whether groups hold 0 … d − 1, each once."""
+    return sorted(j for group in groups for j in group) == [*range(sum(map(len, groups)))]
+
+
+@cache
 def indices(columns: Columns) -> np.ndarray:
     """Of one width with and without JAX's x64 mode, which its indexing by NumPy's own integers mixes up."""
-    return np.array(columns, np.int32)
+    found = np.array(columns, np.int32)
+    found.flags.writeable = False  # it is everyone's
+    return found
 
 
 def places(groups: Sequence[Columns]) -> np.ndarray:

@@ -42,12 +42,17 @@ def raise_for_values(x: Any, domain: Domain, present: Any = None) -> None:
     if bad.any():
         first = np.unravel_index(np.argmax(bad), bad.shape)
         where = tuple(np.broadcast_to(index, bad.shape)[first] for index in (row, column))
-        domain, columns = domain.of_column(int(where[1]))
-        expected = domain.expected + (f" in {named(columns)}" if columns else "")
+        domain, expected = _of_column(domain, int(where[1]))
         raise ValueError(
             f"x must hold {expected}; found {values[first]} at {position(where)}{and_more(bad)}. "
             f"{domain.remedy_for(values[first])}"
         )
+
+
+def _of_column(domain: Domain, j: int) -> tuple[Domain, str]:
+    """The domain of a feature, and what is expected there, in words."""
+    domain, columns = domain.of_column(j)
+    return domain, domain.expected + (f" in {named(columns)}" if columns else "")
 
 
 def and_more(bad: np.ndarray) -> str:
@@ -74,9 +79,12 @@ def raise_for_points(x: Any, domain: Domain) -> NoReturn:
     """Raise the ValueError for points that cannot be scored: a value outside the domain, or one that overflows."""
     x = primal(x)
     raise_for_values(x, domain)
+    values, _, column = _entries(x)
+    largest = np.unravel_index(np.argmax(np.abs(values)), values.shape)
+    _, expected = _of_column(domain, int(np.broadcast_to(column, values.shape)[largest]))
     raise ValueError(
-        f"x must hold {domain.expected} in the dtype of the classifier, which the largest of x, "
-        f"{float(np.max(np.abs(_entries(x)[0]))):g}, overflows. Rescale the features, or compute in float64 "
+        f"x must hold {expected} in the dtype of the classifier, which the largest of x, "
+        f"{float(np.abs(values[largest])):g}, overflows. Rescale the features, or compute in float64 "
         "(jax.config.update('jax_enable_x64', True))."
     )
 

@@ -66,8 +66,8 @@ class Optional:
     of_products = False  # rows are products already, of which XLA makes the scores in one pass whatever follows
     needs_total_count = False  # `sample` takes the total of each row
     score_width = 0  # numbers that a row takes, where it takes more than its features and classes
-    by_group = None  # of compressed rows, classifiers of groups of features with what they hold of each
-    split = None  # of x, densities of groups of features with what x holds of each
+    by_group = None  # the same of classifiers
+    apart = None  # of compressed rows, densities of groups of features with what they hold of each
     scores_by_class = None  # of x, as `scores`, with the axis of the classes first, (K, n): of some forms, few rows
     shapes: ClassVar[Shapes] = {}  # what the shapes of its arrays may be, one beside the others
     positive: ClassVar[tuple[str, ...]] = ()  # arrays that hold what must be positive, or factors with such a diagonal

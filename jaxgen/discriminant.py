@@ -139,12 +139,12 @@ class GDA(GenerativeEstimator[Moments, Gaussian | DiagonalGaussian]):
 
     def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
         """A covariance of its own would grow with every step of EM where it is only filled in."""
-        if self.fills_in and not self.shared and self.prior is None and not seen.all():
-            k, j = np.argwhere(~seen)[0]
+        lost = ~seen & np.any(seen, axis=0, keepdims=True)  # the fit says which features no row at all shows
+        if self.fills_in and not self.shared and self.prior is None and lost.any():
+            k, j = np.argwhere(lost)[0]
             raise ValueError(
-                f"no row of class {k} shows feature {features[j]}, so that nothing is known of its variance there. "
-                "Leave it out, use shared=True or covariance='diagonal', or give a "
-                "prior=jaxgen.NormalInverseWishart(…)."
+                f"no row of class {k} shows feature {features[j]}, so that nothing is known of its variance there. Use "
+                "shared=True or covariance='diagonal', give a prior=jaxgen.NormalInverseWishart(…), or leave it out."
             )
 
     def takes_for_constant(self, num_features: int) -> np.ndarray:

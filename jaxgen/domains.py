@@ -93,7 +93,7 @@ class Domain:
 FINITE = Domain(
     lambda x: abs(x) < np.inf,
     "finite numbers",
-    "Missing ones are left out with observed=numpy.isfinite(x), rows with sample_weight 0.",
+    "Missing ones in dense x are left out with observed=numpy.isfinite(x), rows with sample_weight 0.",
     shows=True,
     convex=True,
 )
@@ -139,9 +139,12 @@ def unusable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) 
 
 
 def _usable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -> Bool[Array, " n"]:
-    # Zero times the square of a value must be zero, which it is not where the square overflows.
-    summable = jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2
-    return jnp.all(domain.contains(x) & (summable | ~absent[:, None]), axis=1)
+    return jnp.all(domain.contains(x) & (_summable(x) | ~absent[:, None]), axis=1)
+
+
+def _summable(x: Float[Array, "..."]) -> Bool[Array, "..."]:
+    """Which values have squares that do not overflow: zero times those is zero."""
+    return jnp.abs(x) < math.sqrt(float(jnp.finfo(x.dtype).max)) / 2
 
 
 def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tuple[SparseRows, Labels, Array]:
@@ -155,10 +158,14 @@ def _blank_absent_entries(x: SparseRows, labels: Labels, domain: Domain) -> tupl
         good = domain.contains_entries(sums.values, sums.columns)
         if not has_weights:  # then no row of the matrix is absent
             return x.values, jnp.all(good)
-        values = jnp.where(absent(x) & ~domain.contains_entries(x.values, x.columns), 0, x.values)
+        values = jnp.where(absent(x) & ~usable(x.values, x.columns), 0, x.values)
         return values, jnp.all(good | absent(sums))
 
-    valid = x.within(domain.contains_entries)
+    def usable(values: Array, columns: Array) -> Array:
+        inside = domain.contains_entries(values, columns)
+        return inside & _summable(values) if has_weights else inside
+
+    valid = x.within(usable)
     if x.unique and not has_weights:
         return x, labels, valid
     values, valid = shortcut(valid, lambda: (x.values, valid), look)

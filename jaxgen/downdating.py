@@ -46,8 +46,8 @@ def applies(estimator: Any, rows: Rows) -> bool:
     if rows.is_sparse:
         if estimator.takes_sparse and not can_be:
             raise TypeError(
-                "folds='leave-one-out' takes sparse rows of BernoulliNB, MultinomialNB and PoissonNB; found them for "
-                f"{type(estimator).__name__}. Give x.toarray(), or a number of folds."
+                "folds='leave-one-out' takes sparse rows of BernoulliNB, MultinomialNB or PoissonNB by itself; found "
+                f"them for {type(estimator).__name__}. Give x.toarray(), or a number of folds."
             )
         return True  # which the statistics of other families refuse
     return can_be and rows.observed is None and all(map(_are_whole, (rows.x, rows.sample_weight)))

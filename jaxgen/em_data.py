@@ -59,10 +59,10 @@ class Data(NamedTuple):
 
 
 def seen(data: Data) -> np.ndarray:
-    """Whether a row that may be of each class shows each feature that any shows, (K, d); True for a class without."""
+    """Whether a row that may be of each class shows each feature, (K, d); True for a class without rows."""
     members = np.asarray(data.labelled) + np.asarray(data.unlabelled)[:, None] > 0
     seen = members.T.astype(np.float32) @ np.asarray(data.observed, np.float32) > 0
-    return seen | np.all(~members, axis=0)[:, None] | np.all(~seen, axis=0)[None]
+    return seen | np.all(~members, axis=0)[:, None]
 
 
 def without_unusable(data: Data, domain: Domain) -> Data:

@@ -121,9 +121,9 @@ def train(
             _check_scores(given, rows, data)
         if complete:
             raise ValueError(
-                "with what is missing filled in a covariance collapsed: its rows are too few, or a feature is a "
-                "combination of others. Raise ridge, give a prior, use covariance='diagonal' or shared=True, or drop "
-                "the feature."
+                "with what is missing filled in a covariance collapsed, its rows too few or a feature a combination of "
+                "others, or counts overflowed. Raise ridge or alpha, give a prior, use covariance='diagonal' or "
+                "shared=True, or drop the feature."
             )
         raise ValueError(
             f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "

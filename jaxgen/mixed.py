@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen.columns import Columns, indices, named, places, take
+from jaxgen.arguments import brief
+from jaxgen.columns import Columns, are_all, indices, named, places, take
 from jaxgen.density import is_density, optional
 from jaxgen.domains import Domain
 from jaxgen.pytree import STATIC, pytree
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
+    from jaxgen.compressed import CompressedRows
     from jaxgen.missing import PartialRows
     from jaxgen.sparse import SparseRows
 
@@ -109,10 +112,10 @@ class Mixed:
         """Raise for columns that are not those of the densities, and for densities of other numbers of classes."""
         columns = self.columns
         tuples = isinstance(columns, tuple) and all(isinstance(group, tuple) for group in columns)
-        if not (tuples and sorted(j for group in columns for j in group) == [*range(self.num_features)]):
+        if not (tuples and are_all(columns)):
             raise ValueError(
                 "Mixed.columns must be a tuple of tuples of integers, in which each feature 0 … d−1 is once; found "
-                f"{columns!r}."
+                f"{brief(columns)}."
             )
         if not isinstance(self.densities, tuple) or len(self.densities) != len(columns):
             raise ValueError(
@@ -126,7 +129,7 @@ class Mixed:
                 )
             if density.num_features != len(group):
                 raise ValueError(
-                    f"Mixed.densities[{i}] must have {len(group)} features, those of the columns {group}; found "
+                    f"Mixed.densities[{i}] must have {len(group)} features, those of the columns {brief(group)}; found "
                     f"{density.num_features}."
                 )
         # One array at least of a density has an entry for each class, also where they share others.
@@ -205,6 +208,19 @@ class Mixed:
         """Each group's density and its columns of x."""
         each = zip(self.densities, self.columns, strict=True)
         return [(density, take(x, group, sparse=optional(density, "takes_sparse"))) for density, group in each]
+
+    def apart(self, x: CompressedRows) -> list[tuple[Any, Any]]:
+        """The density of each group of sparse rows with its columns, and one of all that are made dense with theirs."""
+        each = [*zip(self.densities, self.columns, strict=True)]
+        result = [
+            (density, take(x, group, sparse=True)) for density, group in each if optional(density, "takes_sparse")
+        ]
+        if others := [pair for pair in each if not optional(pair[0], "takes_sparse")]:
+            densities, groups = zip(*others, strict=True)
+            ends = np.cumsum([len(group) for group in groups]).tolist()
+            together = Mixed(densities, tuple(tuple(range(*ends)) for ends in pairwise([0, *ends])))
+            result.append((together, take(x, sum(groups, ()), sparse=False)))
+        return result
 
     def join(self, parts: list[Array]) -> Array:
         """The columns of all groups, each in its place."""

@@ -66,7 +66,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         try:
             parts = tuple((estimator, as_columns(group)) for estimator, group in self.parts)
         except (TypeError, ValueError):
-            raise TypeError(f"MixedNB takes {shape}; found {self.parts!r}.") from None
+            raise TypeError(f"MixedNB takes {shape}; found {arguments.brief(self.parts)}.") from None
         if not all(isinstance(estimator, GenerativeEstimator) for estimator, _ in parts):
             raise TypeError(f"MixedNB takes {shape}; found {', '.join(arguments.brief(e) for e, _ in parts)}.")
         for estimator, _ in parts:

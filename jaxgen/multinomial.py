@@ -20,7 +20,7 @@ from jaxgen import continuous_draws, count_draws, domains, word_draws
 from jaxgen.affine import Affine, AffineDensity, PreparedDensity
 from jaxgen.compound import DirichletMultinomial
 from jaxgen.counts import CountingEstimator, Counts, log_of_events
-from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log, working_dtype
+from jaxgen.numerics import drop_impossible, matmul, safe_divide, safe_log
 from jaxgen.poisson import Poisson, PoissonNB
 from jaxgen.projections import Coefficient, as_they_are
 from jaxgen.pytree import pytree
@@ -93,13 +93,13 @@ class Multinomial(AffineDensity):
         """One draw from the density of each class in y, of so many words."""
         return word_draws.multinomial(key, jnp.exp(self.log_probability), y, total_count)
 
-    def size(self, x: PartialRows) -> Float[Array, "n classes"]:
-        """The total that is expected of each document, by the share of its observed words; 0 without any of them."""
+    def expected_total(self, x: PartialRows) -> Float[Array, "n classes"]:
+        """The total of each document by the share of its observed words; 0 without any of them."""
         return safe_divide(_total(x), matmul(x.mask, jnp.exp(self.log_probability).T))
 
     def conditional_mean(self, x: PartialRows) -> Float[Array, "n classes d"]:
         """E[x | x_observed, k] of the words whose counts are missing."""
-        return self.size(x)[:, :, None] * jnp.exp(self.log_probability)[None]
+        return self.expected_total(x)[:, :, None] * jnp.exp(self.log_probability)[None]
 
     def conditional_sample(self, key: Array, x: PartialRows, y: Int[Array, " n"]) -> Float[Array, "n d"]:
         """Counts of the missing words given the others and the class: Poisson, by a size that is a gamma variable."""
@@ -159,10 +159,8 @@ class MultinomialNB(CountingEstimator[Multinomial]):
 
     def check_seen(self, seen: np.ndarray, features: Sequence[int]) -> None:
         """Without a pseudo-count the share of a word that no row of a class shows may be anything."""
-        if is_traced(self.alpha):
-            return
-        unknown = ~seen & (np.broadcast_to(np.asarray(self.alpha), seen.shape) == 0)
-        if unknown.any():
+        alpha = self.pseudo_count("alpha", jnp.zeros(seen.shape))
+        if not is_traced(alpha) and (unknown := ~seen & (np.asarray(alpha) == 0)).any():
             k, j = np.argwhere(unknown)[0]
             raise ValueError(
                 f"no row of class {k} shows feature {features[j]}, so that nothing is known of its share there. Give a "
@@ -170,16 +168,15 @@ class MultinomialNB(CountingEstimator[Multinomial]):
             )
 
     def naive(self) -> PoissonNB:
-        """The rates of the words, each where it was observed; none is impossible, which EM would not change."""
-        alpha = jnp.asarray(self.alpha)
-        alpha = jnp.maximum(alpha.astype(working_dtype(alpha.dtype)), 1e-6)
-        return PoissonNB(alpha, exposure=1.0, prior_alpha=self.prior_alpha)
+        """The rates of the words, each where it was observed."""
+        return PoissonNB(self.alpha, exposure=1.0, prior_alpha=self.prior_alpha)
 
     def expect(self, x: PartialRows, labels: Labels, density: Any) -> Counts:
         """The counts of the words that were observed, and those expected of the others."""
         words = _of_words(density)
-        counts = self.summarise(x.values, labels)
-        missing = matmul((labels.dense() * words.size(x)).T, 1 - x.mask)
+        counts, total = self.summarise(x.values, labels), words.expected_total(x)
+        total = jnp.where(total < jnp.inf, total, 0.0)  # of a class that the row is not of
+        missing = matmul((labels.dense() * total).T, 1 - x.mask)
         filled_in = Total.of(jnp.exp(words.log_probability) * missing)
         return dataclasses.replace(counts, feature_sum=counts.feature_sum.merge(filled_in))
 
@@ -213,11 +210,14 @@ class MultinomialNB(CountingEstimator[Multinomial]):
 
 
 def _of_words(density: Any) -> Multinomial:
-    """Probabilities of words; those of Poisson events given their total."""
+    """Probabilities of words; those of Poisson events given their total, and equal ones where no event is possible."""
     if isinstance(density, Poisson):
-        return Multinomial(jax.nn.log_softmax(density.log_rate, axis=-1))
+        rate = jnp.exp(density.log_rate)
+        return Multinomial(safe_log(safe_divide(rate, jnp.sum(rate, axis=-1, keepdims=True), 1 / rate.shape[-1])))
     if not isinstance(density, Multinomial):
-        raise TypeError(f"given must be a classifier with a Multinomial density; found {type(density).__name__}.")
+        raise TypeError(
+            f"given must be a classifier with a Multinomial density, or a Poisson one; found {type(density).__name__}."
+        )
     return density
 
 

@@ -32,7 +32,8 @@ def log_marginal_likelihood(estimator: Any, statistics: Statistics) -> Float[Arr
 
     Labels are taken as given, and the class prior plays no part. What no prior changes is left out, where the
     statistics do not hold it: log m! − Σ_j log x_j! of each document, Σ_j log x_j! of each row of events. A row of
-    weight w counts as w rows. Of statistics with missing features, the naive forms give p of what was observed.
+    weight w counts as w rows. Of statistics with missing features, the families that leave them out give p of what was
+    observed; what full covariances and the multinomial fill in counts as if it had been observed.
 
     Args:
         estimator: GDA with a `prior`, BernoulliNB, MultinomialNB, CategoricalNB, PoissonNB, or MixedNB of those.

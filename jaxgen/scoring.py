@@ -99,7 +99,7 @@ def _score_by_group(
     function: Callable[[Any, Any], Any], c: Any, groups: list[Any], tuning: Tuning, place: str, *, likelihood: bool
 ) -> tuple[Any, Any]:
     """The scores of groups of features, each by a classifier of its own, are added up; then they are dense rows."""
-    own, total, bad = _log_joint if likelihood else _scores, np.zeros((), dtype_of(c)), False
+    own, total, bad = _log_likelihood if likelihood else _scores, np.zeros((), dtype_of(c)), False
     for one, x in groups:
         if isinstance(x, CompressedRows):
             found, wrong = _score_compressed(own, one, x, tuning, place, likelihood=likelihood)
@@ -119,11 +119,11 @@ def _score_made(function: Callable[[Any, Any], Any], c: Any, x: np.ndarray, tuni
 
 
 def _scores(c: Any, x: Any) -> Array:
-    return c.scores(x)
+    return c.density.scores(x)
 
 
-def _log_joint(c: Any, x: Any) -> Array:
-    return c.log_joint(x)
+def _log_likelihood(c: Any, x: Any) -> Array:
+    return c.density.log_likelihood(x)
 
 
 def _score_entries(

@@ -598,6 +598,7 @@ def two(c):
 
 
 FIRST_LACKS_ONE = np.array([[True, i > 2, True, True] for i in range(6)])
+NONE_HAS_THE_LAST = np.tile(np.arange(4) < 3, (6, 1))
 
 
 def documents(n=60):
@@ -629,6 +630,26 @@ def test_words_are_fitted_to_what_was_counted_given_its_total(alpha):
     whole = np.nan_to_num(x)
     complete = jg.fit(jg.MultinomialNB(alpha), whole, y, observed=np.ones_like(observed))
     close(complete, jg.fit(jg.MultinomialNB(alpha), whole, y))
+
+
+def test_a_word_that_a_class_never_has_is_impossible_there_though_some_did_not_count_it():
+    rng, q = np.random.default_rng(0), np.array([[40.0, 2, 1, 10]])
+    x = np.vstack([rng.multinomial(20, [0.6, 0.1, 0, 0.3], 40), rng.multinomial(20, [0.1, 0.3, 0.3, 0.3], 40)])
+    x, y, observed = x.astype(float), np.repeat([0, 1], 40), np.ones(x.shape, bool)
+    observed[:30, 2] = False
+    observed[40], x[40, 2] = [False, False, True, False], 1000  # by which what is unlikely elsewhere is divided
+    c = jg.fit(jg.MultinomialNB(alpha=0.0), x, y, observed=observed)
+    assert np.isneginf(c.density.log_probability[0, 2])
+    np.testing.assert_array_equal(jg.log_posterior(c, q), [[-np.inf, 0.0]])
+    x[y == 0], observed[0, 2] = 0, True  # a class without a word
+    c = jg.fit(jg.MultinomialNB(alpha=0.0), x, y, observed=observed)
+    close(np.exp(c.density.log_probability[0]), np.full(4, 0.25))
+    tiny = jg.Classifier(
+        jnp.zeros(2), jg.Multinomial(jnp.log(jnp.array([[0.5, 0.5 - 1e-308, 1e-308], [0.2, 0.3, 0.5]])))
+    )
+    row, seen = np.array([[1.0, 2.0, 1e3]]), np.array([[False, False, True]])
+    given = jg.MultinomialNB().statistics(row, [1], num_classes=2, observed=seen, given=tiny)
+    close(given.feature_sum.value, np.array([[0.0, 0.0, 0.0], [400.0, 600.0, 1000.0]]))
 
 
 def test_gradients_go_through_a_fit_to_words_that_were_counted():
@@ -755,9 +776,19 @@ def test_a_feature_that_no_row_observed_is_where_its_prior_says():
             "no row of class 0 shows feature 1, .* its share there. Give a positive alpha",
         ),
         (
+            lambda c, x, o: jg.fit(jg.MultinomialNB(0.0), abs(x), [0, 0, 0, 1, 1, 1], observed=NONE_HAS_THE_LAST),
+            ValueError,
+            "no row of class 0 shows feature 3,",
+        ),
+        (
+            lambda c, x, o: jg.fit(jg.MultinomialNB(np.ones(3)), abs(x), [0, 0, 0, 1, 1, 1], observed=o),
+            ValueError,
+            r"MultinomialNB.alpha must be one number or broadcast to \(2, 4\)",
+        ),
+        (
             lambda c, x, o: jg.MultinomialNB().statistics(abs(x), np.arange(6) % 2, observed=o, given=two(c)),
             TypeError,
-            "given must be a classifier with a Multinomial density; found Gaussian",
+            "given must be a classifier with a Multinomial density, or a Poisson one; found Gaussian",
         ),
         (
             lambda c, x, o: jg.log_joint(c, x, observed=o[:, :2]),

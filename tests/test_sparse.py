@@ -18,7 +18,7 @@ from jax.experimental import sparse
 from jax.test_util import check_grads
 
 import jaxgen as jg
-from jaxgen import class_parts, containers, platform, score_programs, threads
+from jaxgen import class_parts, containers, platform, preparing, score_programs, threads
 from jaxgen.class_sums import _Reader
 from jaxgen.compressed import CompressedRows
 from jaxgen.sparse import SparseRows
@@ -178,6 +178,41 @@ def test_families_side_by_side_under_jit_and_their_gradients():
     close(by_values, by_x[tuple(x.indices.T)])
 
 
+def test_families_side_by_side_without_a_row_whose_square_overflows():
+    x, weight = MIXTURE.copy(), np.arange(N) != 4
+    x[4, 0] = 1e200
+    expected = jg.fit(MIXED, MIXTURE, Y, sample_weight=weight)
+    for container in (scipy.sparse.csr_array, padded_bcoo, CONTAINERS["padded rows"]):
+        close(jg.fit(MIXED, container(x), Y, sample_weight=weight), expected)
+    jitted = jax.jit(lambda x: jg.fit(MIXED, x, Y, num_classes=K, sample_weight=weight))
+    close(jitted(padded_bcoo(x)), expected)
+    with pytest.raises(ValueError, match=r"every value is: the largest is 1e\+200"):
+        jg.fit(MIXED, padded_bcoo(x), Y)
+
+
+def test_columns_of_many_words_are_written_down_in_few():
+    wide = jg.MixedNB(((jg.GaussianNB(), (0, 2)), (jg.MultinomialNB(), [1, *range(3, 5_000)])))
+    assert repr(wide).endswith("(MultinomialNB(prior_alpha=0.0, alpha=1.0), (1, 3, …, 4999))))")
+    other = jg.MixedNB(((jg.GaussianNB(), (0, 2)), (jg.MultinomialNB(), [1, *range(3, 5_000)])))
+    assert (wide, hash(wide.columns)) == (other, hash(((0, 2), (1, *range(3, 5_000)))))
+    with pytest.raises(ValueError, match="found columns 0, 2; columns 1, 3 – 4998, 5000"):
+        jg.MixedNB(((jg.GaussianNB(), (0, 2)), (jg.MultinomialNB(), [1, *range(3, 4_999), 5_000])))
+    with pytest.raises(TypeError, match=r"MixedNB takes pairs .{,300}$"):
+        jg.MixedNB(((jg.GaussianNB(), (0.5, *range(5_000))),))
+    density = jg.Poisson(jnp.zeros((2, 5_000)))
+    with pytest.raises(ValueError, match=r"must have 4999 features, .{,150}; found 5000"):
+        jg.predict(jg.Classifier(jnp.zeros(2), jg.Mixed((density,), (tuple(range(4_999)),))), np.zeros((1, 4_999)))
+
+
+def test_one_row_after_the_other_is_scored_by_families_that_are_prepared_once(monkeypatch):
+    c, rows, prepared = jg.fit(MIXED, MIXTURE, Y), scipy.sparse.csr_array(MIXTURE), []
+    form = preparing._form
+    monkeypatch.setattr(preparing, "_form", lambda c, **how: prepared.append(c) or form(c, **how))
+    posterior = jnp.concatenate([jg.log_posterior(c, rows[[i]]) for i in range(5)])
+    assert [each.density.columns for each in prepared] == [((0,), (1,))]  # of those whose columns are made dense
+    close(posterior, jg.log_posterior(c, MIXTURE[:5]))
+
+
 def test_families_side_by_side_in_folds_resamples_and_unlabelled():
     rows, partly = scipy.sparse.csr_array(MIXTURE), np.where(np.arange(N) % 3, Y, -1)
     close(jg.cross_validate(MIXED, rows, Y, folds=4), jg.cross_validate(MIXED, MIXTURE, Y, folds=4))
@@ -187,9 +222,7 @@ def test_families_side_by_side_in_folds_resamples_and_unlabelled():
     close(*resamples)
     whole = MIXED.statistics(rows, Y)
     close(jg.merge(MIXED.statistics(rows[:20], Y[:20], num_classes=K), MIXED.statistics(rows[20:], Y[20:])), whole)
-    with pytest.raises(
-        TypeError, match="takes sparse rows of BernoulliNB, MultinomialNB and PoissonNB; found them for Mi"
-    ):
+    with pytest.raises(TypeError, match="BernoulliNB, MultinomialNB or PoissonNB by itself; found them for MixedNB"):
         jg.cross_validate(MIXED, rows, Y, folds="leave-one-out")
     with pytest.raises(TypeError, match="x must be dense for this model"):
         jg.fit(jg.MixedNB(((jg.GaussianNB(), range(D)),)), rows, Y)
