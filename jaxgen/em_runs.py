@@ -121,8 +121,8 @@ def train(
             _check_scores(given, rows, data)
         if complete:
             raise ValueError(
-                "with what is missing filled in a covariance collapsed, its rows too few or a feature a combination of "
-                "others, or counts overflowed. Raise ridge or alpha, give a prior, use covariance='diagonal' or "
+                "with what is missing filled in counts overflowed, or a covariance collapsed: its rows are too few, or "
+                "a feature is a combination of others. Raise ridge or alpha, give a prior, use covariance='diagonal', "
                 "shared=True, or drop the feature."
             )
         raise ValueError(

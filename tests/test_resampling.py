@@ -602,7 +602,7 @@ def test_a_grid_of_hyperparameters_for_rows_left_out(x):
             scipy.sparse.csr_array(WORDS),
             Y,
             TypeError,
-            r"sparse rows for ComplementNB. Give x.toarray\(\)",
+            r"found them for ComplementNB. Give x.toarray\(\)",
         ),
         (jg.GaussianNB(), scipy.sparse.csr_array(X), Y, TypeError, "x must be dense for this model; found csr_array"),
         (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),
