@@ -1,15 +1,16 @@
 """Leave-one-out: every row predicted from all others, exactly, without a fit of its own data for each.
 
-From counts, whole numbers most of them, one row can be taken away (`downdating`). Other statistics of all rows but one
-are a merge of those before it with those after it. They are found from the top down: rows are cut into parts, each part
-is given the statistics of all rows outside it, and is cut in turn. Taking the one row away from moments would cancel
-where it is an outlier or one of few in its class.
+From counts, whole numbers most of them, one row can be taken away (`downdating`, `complement_downdating`). Other
+statistics of all rows but one are a merge of those before it with those after it. They are found from the top down:
+rows are cut into parts, each part is given the statistics of all rows outside it, and is cut in turn. Taking the one
+row away from moments would cancel where it is an outlier or one of few in its class.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,11 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, chunks, inputs, platform, threads
+from jaxgen import arguments, chunks, complement_downdating, downdating, inputs, platform, threads
 from jaxgen.classify import log_posterior
-from jaxgen.downdating import applies, is_exact, posterior_without_each
+from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
 from jaxgen.folds import Rows, all_but_each, left_out, outside
+from jaxgen.mixed_naive_bayes import MixedNB
+from jaxgen.numerics import drop_impossible, log_sum_exp
+from jaxgen.single_rows import Row, in_limbs, log_prior_without_each
 from jaxgen.tracing import concretely, is_traced
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.estimator import GenerativeEstimator
+    from jaxgen.total import Total
 
 
 # Rows × features × classes that are a core's share, at least. Of Gaussian NB in three classes 2,000 × 20 take two cores
@@ -49,9 +54,7 @@ def leave_one_out(
         present = inputs.weighs(weight, rows.x.dtype)
         weight = np.asarray(weight, np.uint8 if weight.dtype == bool else weight.dtype)
         rows = rows._replace(sample_weight=np.where(present, weight, weight.dtype.type(0)))
-    posterior = _by_downdates(estimator, rows, num_classes, present)
-    if posterior is None:
-        posterior = _by_merges(estimator, rows, num_classes)
+    posterior = _posterior_without_each(estimator, rows, num_classes, present)
     if not is_traced(posterior):
         failed = np.isnan(posterior).any(axis=1) & present
         if failed.any():
@@ -59,16 +62,56 @@ def leave_one_out(
     return _outcome_program(posterior, rows.y.astype(np.int32), present)
 
 
+def _posterior_without_each(
+    estimator: GenerativeEstimator[Any, Any], rows: Rows, num_classes: int, present: Bool[np.ndarray, " n"]
+) -> Float[Array, "n classes"]:
+    """The log posterior of each row from all others, NaN where those leave it impossible."""
+    if isinstance(estimator, MixedNB) and rows.is_sparse:
+        return _by_families(estimator, rows, num_classes, present)
+    posterior = _by_downdates(estimator, rows, num_classes, present)
+    return _by_merges(estimator, rows, num_classes) if posterior is None else posterior
+
+
+def _by_families(
+    estimator: MixedNB, rows: Rows, num_classes: int, present: Bool[np.ndarray, " n"]
+) -> Float[Array, "n classes"]:
+    """The same of sparse rows of several families: each leaves out what it has of a row, as it does by itself."""
+    with concretely():
+        estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for what is bad, by its column
+    each = []
+    for family, x in estimator.split(CompressedRows.of(rows.x)):
+        family = dataclasses.replace(family, prior_alpha=estimator.prior_alpha)
+        own = rows._replace(x=x.matrix if isinstance(x, CompressedRows) else x)
+        each.append(_posterior_without_each(family, own, num_classes, present))
+    weight = in_limbs(np.bincount(rows.y, rows.sample_weight, num_classes), each[0].dtype)
+    row = Row.of(rows, each[0].dtype)
+    return _joint_program(weight, row, arguments.as_floats(estimator).prior_alpha, tuple(each))
+
+
+@jax.jit
+def _joint_program(
+    class_weight: Total, rows: Row, prior_alpha: Array | float, posteriors: tuple[Float[Array, "n classes"], ...]
+) -> Float[Array, "n classes"]:
+    """The log posterior by several independent parts of x, from those by each."""
+    prior = log_prior_without_each(class_weight, rows, prior_alpha)
+    possible = ~jnp.isneginf(prior)
+    # Each holds the prior, which plays its part once.
+    gains = [jnp.where(possible, posterior - drop_impossible(prior), 0.0) for posterior in posteriors]
+    joint = reduce(jnp.add, gains, prior)
+    return joint - log_sum_exp(joint)[:, None]
+
+
 def _by_downdates(estimator: Any, rows: Rows, num_classes: int, present: Bool[np.ndarray, " n"]) -> Array | None:
-    """The log posterior of each row from all others, NaN for one that is absent; None where it is found by merges."""
+    """The same by taking each row away, NaN for one that is absent; None where it is found by merges."""
     there = rows if present.all() else rows.at(np.flatnonzero(present))
-    if not applies(estimator, there):
+    if not downdating.applies(estimator, there):
         return None
     with concretely():
         statistics = estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for whatever is bad
-    if not (rows.is_sparse or is_exact(statistics)):
+    if not (rows.is_sparse or downdating.is_exact(statistics)):
         return None
-    found = posterior_without_each(arguments.as_floats(estimator), statistics, there)
+    room = downdating if estimator.classes_are_apart else complement_downdating
+    found = room.posterior_without_each(arguments.as_floats(estimator), statistics, there)
     if present.all():
         return found
     return jnp.full((len(present), num_classes), jnp.nan, found.dtype).at[present].set(found)

@@ -169,12 +169,12 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
 
     def summarise(self, x: Float[Array, "n d"] | SparseRows | PartialRows, labels: Labels) -> MixedStatistics:
         """The statistics of each group's columns."""
-        return self._joined([estimator.summarise(part, labels) for estimator, part in self._split(x)])
+        return self._joined([estimator.summarise(part, labels) for estimator, part in self.split(x)])
 
     def summarise_compressed(self, x: CompressedRows, labels: Labels, *, entries: int) -> tuple[MixedStatistics, bool]:
         """The same of compressed rows, group by group, and whether a value is bad."""
         del entries
-        each = [estimator.summarise_checked(part, labels) for estimator, part in self._split(x)]
+        each = [estimator.summarise_checked(part, labels) for estimator, part in self.split(x)]
         return self._joined([statistics for statistics, _ in each]), any(bool(bad) for _, bad in each)
 
     def naive(self) -> MixedNB:
@@ -191,7 +191,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
     def expect(self, x: PartialRows, labels: Labels, density: Mixed | None) -> MixedStatistics:
         """The statistics of each group's columns, under the density of each."""
         given = [None] * len(self.parts) if density is None else density.densities
-        each = zip(self._split(x), given, strict=True)
+        each = zip(self.split(x), given, strict=True)
         return self._joined([estimator.expect(part, labels, given) for (estimator, part), given in each])
 
     def density(self, statistics: MixedStatistics) -> Mixed:
@@ -225,7 +225,7 @@ class MixedNB(GenerativeEstimator[MixedStatistics, Mixed]):
         """Other families on the same columns."""
         return MixedNB(tuple(zip(estimators, self.columns, strict=True)), prior_alpha=self.prior_alpha)
 
-    def _split(self, x: Any) -> list[tuple[GenerativeEstimator[Any, Any], Any]]:
+    def split(self, x: Any) -> list[tuple[GenerativeEstimator[Any, Any], Any]]:
         """The families with their columns of rows in any form."""
         return [(estimator, take(x, group, sparse=estimator.takes_sparse)) for estimator, group in self.parts]
 

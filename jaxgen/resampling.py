@@ -58,21 +58,22 @@ def cross_validate(
 
     A generative estimator reads the data once for its statistics and once to score, however many folds there are, from
     a copy in the order of the folds; one that is trained, such as logistic regression, is trained for each, and sparse
-    rows are added up for each where they have fewer entries than a table of all words and classes has cells. `jax.vmap`
-    over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on them.
-    Leave-one-out is exact. From counts a row is taken away, where x is sparse, or x and the weights are whole numbers:
-    for each row that reads the table of one class. Other statistics of all rows but one are merged by one program,
-    which the cores of a CPU run on a share of the rows each, but for a trace of hyperparameters; its memory grows with
-    the logarithm of the rows, and with the cores. Of full covariances each row takes a factorisation, for QDA one for
-    each class, and of small data the program takes longer to compile than the fits would.
+    rows are added up for each where they have fewer entries than a table of all words and classes has cells.
+    `jax.vmap` over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on
+    them. Leave-one-out is exact. From counts a row is taken away, where x is sparse, or x and the weights are whole
+    numbers: for each row that reads the table of one class (of ComplementNB, the words of the row in all). Other
+    statistics of all rows but one are merged by one program, which the cores of a CPU run on a share of the rows each,
+    but for a trace of hyperparameters; its memory grows with the logarithm of the rows, and with the cores. MixedNB is
+    merged as a whole, or family by family where rows are sparse. Of full covariances each row takes a factorisation,
+    for QDA one for each class, and of small data the program takes longer to compile than the fits would.
 
     Args:
         estimator: any of jaxgen's.
         x: features (n, d), concrete; sparse rows where the estimator counts.
         y: labels (n,), concrete.
         folds: their number, dealt out as by scikit-learn's StratifiedKFold: each with its share of every class, in the
-            order of the rows; or the fold of each row, 0 … F − 1, (n,); or "leave-one-out", every row by itself, where
-            ComplementNB and MixedNB take dense x alone. The result of a row, or of a fold, of weight 0 is NaN.
+            order of the rows; or the fold of each row, 0 … F − 1, (n,); or "leave-one-out", every row by itself. The
+            result of a row, or of a fold, of weight 0 is NaN.
         num_classes: K; inferred from y.
         sample_weight: a weight for each row, (n,), in the fit and in the judgement.
         observed: True for the entries of x that count, as for `fit`, in both as well; families that fill in what is
@@ -84,8 +85,7 @@ def cross_validate(
     Raises:
         ValueError: for folds that are fewer than two, empty, or hold all the weight, and as `fit`. For a row that the
             others make impossible under every class.
-        TypeError: for x or y under a trace, folds that are none of those three, sparse rows that ComplementNB or
-            MixedNB would leave out one by one, and as `fit`.
+        TypeError: for x or y under a trace, folds that are none of those three, and as `fit`.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np, jaxgen as jg

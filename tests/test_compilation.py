@@ -207,6 +207,10 @@ def test_resampling_lowers_for_every_platform():
         lambda alpha: jg.cross_validate(jg.BernoulliNB(alpha), words, y, folds="leave-one-out"),
         (np.float32(0.1),),
     )
+    rows, both = scipy.sparse.csr_array(words), ((jg.GaussianNB(), (0,)), (jg.MultinomialNB(), (1,)))
+    for name, estimator in (("complement", jg.ComplementNB()), ("families", jg.MixedNB(both))):
+        floats = jax.tree.map(np.float32, estimator)
+        lower(name, lambda estimator: jg.cross_validate(estimator, rows, y, folds="leave-one-out"), (floats,))
     draw = partial(jg.bootstrap, num_replicates=2, num_classes=2)
     lower("bootstrap", lambda key, x, y: draw(key, jg.LDA(), x, y), (jax.random.PRNGKey(0), x, y))
 

@@ -19,7 +19,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import downdating, platform, threads
+from jaxgen import downdating, platform, single_rows, threads
 from jaxgen import leave_one_out as tree
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
@@ -431,7 +431,7 @@ OF_A_PRIOR = jg.GDA("diagonal", shared=False, prior=jg.NormalInverseWishart())
 def test_rows_that_cores_share_are_left_out_as_well(estimator, shares, monkeypatch):
     case = next((case for case in CASES if case.estimator is estimator), BY_NAME["GaussianNB"])
     x, y = case.data(n=20)
-    monkeypatch.setattr(tree, "is_exact", lambda statistics: False)  # counts are merged as others are
+    monkeypatch.setattr(downdating, "is_exact", lambda statistics: False)  # counts are merged as others are
     check_against(leave_one_out(estimator, x, y), refits(estimator, x, y), y, rtol=1e-9, atol=1e-12)
     assert shares == [7, 7, 7]
 
@@ -477,14 +477,16 @@ TABLE = SOME.random((5, 4)) + 0.1
         (jg.PoissonNB(0.5, exposure=TABLE), SOME.random(30) < 0.8),
         (jg.BernoulliNB(TABLE, binarize=1.0, beta=2.0), SOME.integers(0, 3, 30).astype(np.float32)),
         (jg.BernoulliNB(binarize=0.0), None),
+        (jg.ComplementNB(TABLE[0]), SOME.random(30) * (SOME.random(30) < 0.8)),
+        (jg.ComplementNB(prior_alpha=1.0), None),
     ],
-    ids=["table", "by class", "fractions", "Poisson", "binarised", "bits"],
+    ids=["table", "by class", "fractions", "Poisson", "binarised", "bits", "complement", "of whole numbers"],
 )
 @pytest.mark.parametrize(
     "form", [np.asarray, scipy.sparse.csc_array, pytest.param(sparse.BCOO.fromdense, marks=pytest.mark.thorough)]
 )
 def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
-    monkeypatch.setattr(downdating, "_NUMBERS", 28)  # seven rows at a time
+    monkeypatch.setattr(single_rows, "_NUMBERS", 28)  # seven rows at a time
     x, y = WORDS[:30].astype(float), Y[:30].copy()
     y[5], x[9] = 3, 0.0  # a class of one row, an empty row
     absent = np.zeros(30, bool) if weight is None else np.asarray(weight) == 0
@@ -496,28 +498,85 @@ def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, for
 
 
 @pytest.mark.usefixtures("as_on_an_accelerator")
-def test_sparse_rows_are_taken_away_on_an_accelerator_as_well():
-    estimator, x, y = jg.BernoulliNB(binarize=0.0), WORDS[:30], Y[:30]
+@pytest.mark.parametrize("estimator", [jg.BernoulliNB(binarize=0.0), jg.ComplementNB()])
+def test_sparse_rows_are_taken_away_on_an_accelerator_as_well(estimator):
+    x, y = WORDS[:30], Y[:30]
     check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y), refits(estimator, x, y), y)
 
 
+WORDS_BESIDE_NUMBERS = jg.MixedNB(
+    (
+        (jg.MultinomialNB(0.5), (3, 1, 0)),
+        (jg.MixedNB(((jg.LDA(ridge=0.1), (2, 0)), (jg.PoissonNB(), (1,)))), (4, 2, 5)),
+        (jg.CategoricalNB(3), (6,)),
+    ),
+    prior_alpha=0.3,
+)
+
+
+def beside_numbers(n=30):
+    return np.concatenate([WORDS[:n], X[:n, :2], Y[:n, None]], axis=1)
+
+
+@pytest.mark.parametrize("weight", [None, SOME.random(30) * (SOME.random(30) < 0.8)], ids=["", "weighted"])
+@pytest.mark.parametrize("prior_alpha", [0.0, 0.3])
+def test_each_family_leaves_out_what_it_has_of_a_sparse_row(weight, prior_alpha):
+    estimator = dataclasses.replace(WORDS_BESIDE_NUMBERS, prior_alpha=prior_alpha)
+    x, y = beside_numbers(), Y[:30].copy()
+    y[5] = 3  # a class of one row
+    absent = np.zeros(30, bool) if weight is None else weight == 0
+    spoilt = scipy.sparse.csr_array(np.where(absent[:, None], np.nan, x))
+    ours = leave_one_out(estimator, spoilt, y, sample_weight=weight)
+    np.testing.assert_array_equal(np.isnan(ours.log_loss), absent)
+    check_against(ours, refits(estimator, x, y, 4, weight), y, ~absent, rtol=1e-9, atol=1e-12)
+    x[8, 3] = -1.0
+    with pytest.raises(ValueError, match=r"0 or more in columns 3, 1, 0.*found -1\.0 at row 8, column 3"):
+        leave_one_out(estimator, scipy.sparse.csr_array(x), y)
+
+
+def test_a_word_that_one_class_alone_has_when_its_row_is_left_out_is_an_error_that_names_the_row():
+    x, y = np.array([[1, 2], [2, 1], [3, 1], [1, 0], [4, 0]]), np.array([0, 0, 1, 1, 2])
+    with pytest.raises(ValueError, match=r"row 2 left out: ComplementNB has no finite weight.* alpha > 0"):
+        leave_one_out(jg.ComplementNB(alpha=0), scipy.sparse.csr_array(x), y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "x"), [(jg.ComplementNB(), WORDS[:20]), (WORDS_BESIDE_NUMBERS, beside_numbers(20))]
+)
+def test_rows_that_are_taken_away_in_parts_have_derivatives_by_hyperparameters(estimator, x):
+    rows, leaves, structure = scipy.sparse.csr_array(x), *jax.tree.flatten(estimator)
+
+    def loss(more):
+        moved = jax.tree.unflatten(structure, [leaf + more for leaf in leaves])
+        return leave_one_out(moved, rows, Y[:20]).log_loss.mean()
+
+    more = jnp.array([0.1, 0.3])
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(loss)))(more)
+    np.testing.assert_allclose(values, [loss(each) for each in (0.1, 0.3)], rtol=1e-12)
+    differences = [(loss(each + 1e-5) - loss(each - 1e-5)) / 2e-5 for each in (0.1, 0.3)]
+    np.testing.assert_allclose(slopes, differences, rtol=1e-5)
+
+
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
-def test_what_remains_of_long_documents_keeps_its_digits_in_float32(form):
+@pytest.mark.parametrize("estimator", [jg.MultinomialNB(), jg.ComplementNB()])
+def test_what_remains_of_long_documents_keeps_its_digits_in_float32(estimator, form):
     """Their coefficients of 300,000 nats are common to all classes."""
     rng, y = np.random.default_rng(0), np.arange(12) % 2
     x = rng.poisson(rng.gamma(1.0, 1e3, 30) * (1 + 0.03 * y[:, None] * rng.random(30)))
-    theirs = refits(jg.MultinomialNB(), x.astype(np.float64), y, 2)
+    theirs = refits(estimator, x.astype(np.float64), y, 2)
     assert np.abs(theirs).max() > 1
-    check_against(leave_one_out(jg.MultinomialNB(), form(x.astype(np.float32)), y), theirs, y, rtol=2e-3, atol=2e-3)
+    check_against(leave_one_out(estimator, form(x.astype(np.float32)), y), theirs, y, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.thorough
 def test_jit_turned_off_leaves_the_same_rows_out():
-    estimator, x, y = jg.MultinomialNB(TABLE[:K]), WORDS[:9], Y[:9]
-    expected = leave_one_out(estimator, x, y).log_loss
-    with jax.disable_jit():
-        for form in (np.asarray, scipy.sparse.csr_array):
-            np.testing.assert_allclose(leave_one_out(estimator, form(x), y).log_loss, expected, rtol=1e-9)
+    forms, both = (np.asarray, scipy.sparse.csr_array), beside_numbers(9)
+    cases = [(jg.MultinomialNB(TABLE[:K]), WORDS[:9], form) for form in forms]
+    cases += [(jg.ComplementNB(), WORDS[:9], forms[1]), (WORDS_BESIDE_NUMBERS, both, forms[1])]
+    for estimator, x, form in cases:
+        expected = leave_one_out(estimator, x, Y[:9]).log_loss
+        with jax.disable_jit():
+            np.testing.assert_allclose(leave_one_out(estimator, form(x), Y[:9]).log_loss, expected, rtol=1e-9)
 
 
 BIG = 2.0**24
@@ -532,6 +591,8 @@ BIG = 2.0**24
         (jg.MultinomialNB(1e-3), [[BIG - 1, 1], [0, 2], [0, 1], [1, 2], [2, 0]], [3, 1, 1, 1, 1]),  # products round
         (jg.MultinomialNB(), [[1, 0], [0, 1], [1, 1], [1, 3], [1, 1]], [9e-7, 1, 1, 3e-7, 1]),
         (jg.BernoulliNB(), [[1, 0], [0, 1], [1, 1], [1, 0], [1, 1]], [3e8, 1, 1, 1, 1]),
+        (jg.ComplementNB(1e-3), [[1e6 + 0.5, 1], [0.25, 1], [0.5, 3], [2, 0.125], [1, 1.5]], None),
+        (jg.ComplementNB(), [[3, 1], [1, 2], [1, 3], [2, 2], [1, 1]], [4e6 + 0.5, 1.25, 0.25, 1, 1]),
     ],
 )
 @pytest.mark.parametrize("form", [np.asarray, scipy.sparse.csr_array])
@@ -597,13 +658,6 @@ def test_a_grid_of_hyperparameters_for_rows_left_out(x):
         (jg.LDA(), X, Y[:5], ValueError, r"y must be labels of shape \(120,\)"),
         (jg.LDA(), X[:1], Y[:1], ValueError, r"two rows or more, to fit to the others; found \(1, 4\)"),
         (jg.LDA(), np.where(np.arange(N)[:, None] == 7, np.nan, X), Y, ValueError, "found nan at row 7, column 0"),
-        (
-            jg.ComplementNB(),
-            scipy.sparse.csr_array(WORDS),
-            Y,
-            TypeError,
-            r"found them for ComplementNB. Give x.toarray\(\)",
-        ),
         (jg.GaussianNB(), scipy.sparse.csr_array(X), Y, TypeError, "x must be dense for this model; found csr_array"),
         (jg.MultinomialNB(0.0), np.eye(4, dtype=int), np.arange(4) % 2, ValueError, "row 0 is impossible under every"),
         (

@@ -1,0 +1,133 @@
+"""Rows that are taken away from statistics one at a time: what each holds, in two limbs, and a share for every core."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxgen import chunks, platform, threads
+from jaxgen.classifier import log_prior
+from jaxgen.compressed import CompressedRows
+from jaxgen.total import Total
+from jaxgen.tracing import is_traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Float
+
+    from jaxgen.counts import CountingEstimator
+    from jaxgen.folds import Rows
+
+# Numbers of rows, sparse ones filled up to one length, that a core takes at a time.
+_NUMBERS = 2**20
+
+
+class Row(NamedTuple):
+    """A row, or a stack of them, with the class that it is taken away from.
+
+    Attributes:
+        x: (d,); of a sparse one where its entries begin, and how many there are.
+        y: its label.
+        weight: in two limbs.
+    """
+
+    x: Any
+    y: Any
+    weight: Total
+
+    @classmethod
+    def of(cls, rows: Rows, dtype: np.dtype) -> Row:
+        """Those of rows, sparse ones of scipy."""
+        starts = rows.x.indptr.astype(np.int32) if rows.is_sparse else None
+        x = rows.x if starts is None else (starts[:-1], np.diff(starts))
+        weight = np.ones(len(rows.y)) if rows.sample_weight is None else np.asarray(rows.sample_weight, np.float64)
+        return cls(x, rows.y.astype(np.int32), in_limbs(weight, dtype))
+
+
+class Entries(NamedTuple):
+    """The entries of all sparse rows, one row after the other, and as many behind them as the longest row has.
+
+    Attributes:
+        values: of x, (m,).
+        columns: of each, (m,).
+        counted: what each adds to the sums, (m,) in two limbs.
+        longest: indices of the entries of the longest row, from where it begins.
+    """
+
+    values: Any
+    columns: Any
+    counted: Total
+    longest: np.ndarray
+
+    @classmethod
+    def of(cls, estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> Entries:
+        """Those of rows of scipy."""
+        x = CompressedRows.of(rows.x)
+        if x.num_entries + x.num_columns >= 2**31:
+            raise ValueError(
+                "x must have fewer than 2^31 entries and columns for folds='leave-one-out'; found "
+                f"{x.num_entries + x.num_columns}. Give a number of folds."
+            )
+        longest = np.arange(np.diff(x.starts.astype(np.int64)).max(initial=1), dtype=np.int32)
+        counted = estimator.encode(x).values.astype(np.float64)
+        if rows.sample_weight is not None:
+            counted = counted * np.asarray(rows.sample_weight, np.float64)[x.rows]
+        entries = cls(x.values.astype(dtype), x.columns.astype(np.int32), in_limbs(counted, dtype), longest[:0])
+        filled_up = jax.tree.map(lambda array: jnp.asarray(np.pad(array, (0, len(longest)))), entries)
+        return filled_up._replace(longest=longest)
+
+    def of_row(self, start: Array, count: Array) -> tuple[Array, Array, Total]:
+        """Columns of the entries of one row, x there and what each adds to the sums; behind them zeros of column 0."""
+        mine = self.longest < count
+
+        def own(entries: Array) -> Array:
+            return jnp.where(mine, entries[start + self.longest], 0)
+
+        return own(self.columns), own(self.values), jax.tree.map(own, self.counted)
+
+
+def in_limbs(numbers: np.ndarray, dtype: np.dtype) -> Total:
+    """Numbers of float64 in two limbs of a dtype."""
+    high = numbers.astype(dtype)
+    return Total(high, (numbers - high).astype(dtype))  # pyright: ignore[reportArgumentType]
+
+
+def less(whole: Total, part: Total) -> Total:
+    """What remains of sums when part of them is taken away: fractions were summed in two limbs, or in float64."""
+    eps = float(jnp.finfo(whole.high.dtype).eps)
+    return whole.subtract(part, rounding=max(64 * eps**2, 8 * float(np.finfo(np.float64).eps)))
+
+
+def log_prior_without_each(class_weight: Total, rows: Row, prior_alpha: Array | float) -> Float[Array, "n classes"]:
+    """The log prior that the others give, for each row."""
+    rest = less(jax.tree.map(lambda limb: limb[rows.y], class_weight), rows.weight).value
+    own = jnp.arange(class_weight.high.shape[0], dtype=jnp.int32)[None] == jnp.asarray(rows.y)[:, None]
+    return jax.vmap(log_prior, (0, None))(jnp.where(own, rest[:, None], class_weight.value[None]), prior_alpha)
+
+
+def over_all(
+    program: Callable[[Any], Array], rows: Any, num_rows: int, *, length: int, where: tuple[Any, ...]
+) -> Array:
+    """The results of a program for all rows; on a CPU for some at a time, so that every core has a share.
+
+    Args:
+        program: from rows to arrays with an entry each.
+        rows: arrays that share their leading axis.
+        num_rows: of them.
+        length: numbers that a row takes.
+        where: what the program runs on besides.
+    """
+    if is_traced(where) or platform.platform_of(where) != "cpu":
+        return program(rows)
+    rows = jax.tree.map(np.asarray, rows)
+    places = chunks.pieces(num_rows, min(-(-num_rows // threads.cores()), max(1, _NUMBERS // length)))
+
+    def of_place(place: slice) -> tuple[Array, bool]:
+        return program(jax.tree.map(lambda array: array[place], rows)), False
+
+    return chunks.gather(of_place, places, places, num_rows)[0]
