@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.model_selection import PredefinedSplit, StratifiedKFold, cross_val_score
-from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.model_selection import LeaveOneOut, PredefinedSplit, StratifiedKFold, cross_val_score
+from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
 from benchmarks.jobs import num_bytes
@@ -77,6 +77,29 @@ def cross_validation(
     )
 
 
+def leave_one_out(
+    sizes: Sizes,
+    *,
+    estimator: Any,
+    peer: Callable[[], Any],
+    num_rows: int,
+    data: Callable[[Sizes], tuple[Any, np.ndarray, int]] = _dense,
+) -> Job:
+    """Every row of so many left out in turn, by accuracy; the answers agree if it does over all rows."""
+    x, y, classes = data(sizes)
+    x, y = x[:num_rows], y[:num_rows]
+
+    def ours() -> Any:
+        return jg.cross_validate(estimator, x, y, folds="leave-one-out", num_classes=classes)
+
+    return Job(
+        sizes={"rows": x.shape[0], "features": x.shape[1], "classes": classes},
+        ours=ours,
+        others={SKLEARN: lambda: cross_val_score(peer(), x, y, cv=LeaveOneOut())},
+        difference=lambda ours, theirs: float(abs(np.mean(np.asarray(ours.accuracy)) - np.mean(theirs))),
+    )
+
+
 CASES = [
     (
         "10-fold cross-validation, Gaussian NB",
@@ -113,5 +136,31 @@ CASES = [
             data=partial(_of_words, many_words=True),
             operations=(1, 2),
         ),
+    ),
+    (
+        "leave-one-out of 2,000 rows, Gaussian NB",
+        None,
+        1e-3,
+        partial(leave_one_out, estimator=jg.GaussianNB(), peer=GaussianNB, num_rows=2_000),
+    ),
+    (
+        "leave-one-out of 2,000 rows, LDA",
+        None,
+        1e-3,
+        partial(
+            leave_one_out, estimator=jg.LDA(), peer=partial(LinearDiscriminantAnalysis, solver="lsqr"), num_rows=2_000
+        ),
+    ),
+    (
+        "leave-one-out of 500 rows, multinomial, CSR",
+        None,
+        1e-3,
+        partial(leave_one_out, estimator=jg.MultinomialNB(), peer=MultinomialNB, num_rows=500, data=_of_words),
+    ),
+    (
+        "leave-one-out of 500 rows, complement, CSR",
+        None,
+        1e-3,
+        partial(leave_one_out, estimator=jg.ComplementNB(), peer=ComplementNB, num_rows=500, data=_of_words),
     ),
 ]
