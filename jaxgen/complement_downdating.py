@@ -1,13 +1,13 @@
 """Leave-one-out of complement naive Bayes: a row of sparse ones taken away from the sums of all classes but its own.
 
 Each class is scored by the sums of the others, which a row of it has no part in. In those of the other classes only
-the words of the row are looked at, and the total of all words.
+the words of the row are looked at, and the total of all words; of every row as many as the longest has.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +16,41 @@ from jax import lax
 
 from jaxgen import platform
 from jaxgen.numerics import log_sum_exp, matmul, safe_divide
-from jaxgen.single_rows import Entries, Row, in_limbs, less, log_prior_without_each, over_all
+from jaxgen.single_rows import Entries, Row, counted, in_limbs, less, over_all
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float, Int
 
     from jaxgen.complement import ComplementNB
     from jaxgen.counts import Counts
     from jaxgen.folds import Rows
-    from jaxgen.total import Total
+
+
+class _Tables(NamedTuple):
+    """What all rows add up to.
+
+    Attributes:
+        rows: of each class, (K,).
+        words: each over all classes but one, (d, K).
+        totals: of all words over them, (K,).
+    """
+
+    rows: Int[Array, " classes"]
+    words: Total
+    totals: Total
+
+    @classmethod
+    def of(cls, sums: np.ndarray, rows: np.ndarray, dtype: np.dtype) -> _Tables:
+        """Those of the sums of each class in float64, (K, d), and of its rows."""
+        of_others = (1 - np.eye(len(sums))) @ sums
+        words, totals = in_limbs(of_others.T, dtype), in_limbs(of_others.sum(axis=1), dtype)
+        return jax.tree.map(jnp.asarray, cls(rows.astype(np.int32), words, totals))
 
 
 def posterior_without_each(estimator: ComplementNB, statistics: Counts, rows: Rows) -> Float[Array, "n classes"]:
-    """The log posterior of each row from all others; NaN where a word of it occurs in one class of them alone.
+    """The log posterior of each row from all others; NaN where a word of it has no weight there.
 
     Args:
         estimator: with numbers, or traces, for hyperparameters.
@@ -38,67 +59,52 @@ def posterior_without_each(estimator: ComplementNB, statistics: Counts, rows: Ro
     """
     estimator.estimate(statistics)  # raises for a word that occurs in one class alone
     n, dtype = len(rows.y), np.dtype(statistics.feature_sum.high.dtype)
-    tuning = platform.tuning_of(statistics) or platform.CPU
-    counts = statistics.feature_sum.exact()
-    of_others = (1 - np.eye(len(counts))) @ counts
-    tables = in_limbs(of_others.T, dtype), in_limbs(of_others.sum(axis=1), dtype)
-    sums, totals = jax.tree.map(jnp.asarray, tables)
-    words = np.asarray(rows.x.astype(np.float64).sum(axis=1)).ravel()
-    own = Row.of(rows, dtype), in_limbs(words if rows.sample_weight is None else words * rows.sample_weight, dtype)
-    entries = Entries.of(estimator, rows, dtype)
-    length = len(entries.longest) * len(counts)
+    tuning, sums = platform.tuning_of(statistics) or platform.CPU, statistics.feature_sum.exact()
+    x, added = counted(estimator, rows, dtype)
+    tables = _Tables.of(sums, np.bincount(rows.y, minlength=len(sums)), dtype)
+    entries, num_words = Entries.of(x, added), in_limbs(np.bincount(x.rows, added, n), dtype)
+    length = len(entries.longest) * len(sums)
     block = max(1, tuning.fold_elements // (2 * length))
-    program = partial(_program, estimator, statistics.class_weight, sums, totals, entries, block=block)
-    return over_all(program, own, n, length=length, where=(estimator, statistics))
+    program = partial(_program, estimator, tables, entries, block=block)
+    return over_all(program, (Row.of(rows, dtype), num_words), n, length=length, where=(estimator, statistics))
 
 
 @partial(jax.jit, static_argnames="block")
 def _program(
-    estimator: ComplementNB,
-    class_weight: Total,
-    sums: Total,
-    totals: Total,
-    entries: Entries,
-    rows: tuple[Row, Total],
-    *,
-    block: int,
+    estimator: ComplementNB, tables: _Tables, entries: Entries, rows: tuple[Row, Total], *, block: int
 ) -> Float[Array, "n classes"]:
-    """The same, by what the statistics add up to.
+    """The same, of rows with the number of words that each added; so many of them at a time."""
+    d, num_classes = tables.words.high.shape
+    (alpha,) = jnp.broadcast_to(estimator.pseudo_count("alpha", tables.words.high[:, :1].T), (1, d))
 
-    Args:
-        estimator: with numbers, or traces, for hyperparameters.
-        class_weight: of all rows, (K,).
-        sums: of each word over all classes but one, (d, K).
-        totals: of all words over them, (K,).
-        entries: of all rows.
-        rows: with the number of words that each adds, times its weight.
-        block: rows to be taken away at a time.
-    """
-    d, num_classes = sums.high.shape
-    (alpha,) = jnp.broadcast_to(estimator.pseudo_count("alpha", sums.high[:, :1].T), (1, d))
-    # A class without the only row of it is impossible, as it is in a fit.
-    possible = ~jnp.isneginf(log_prior_without_each(class_weight, rows[0], 0.0))
-
-    def one(given: tuple[tuple[Row, Total], Array]) -> Array:
-        (row, num_words), possible = given
-        columns, x, counted = entries.of_row(*row.x)
+    def one(given: tuple[Row, Total]) -> Array:
+        row, num_words = given
+        columns, x, added = entries.of_row(*row.x)
         own = jnp.arange(num_classes, dtype=jnp.int32) == row.y
+        remain = tables.rows - own.astype(jnp.int32) > 0
+        possible = remain | ~jnp.any(remain)
 
-        def of_others(whole: Total, part: Total) -> Array:
-            rest = less(whole, jax.tree.map(lambda limb: limb[..., None], part))
-            return jnp.where(own.reshape((1,) * (whole.high.ndim - 1) + (-1,)), whole.value, rest.value)
-
-        words = jax.tree.map(lambda limb: limb.at[columns].get(mode="promise_in_bounds"), sums)
-        pseudo = of_others(words, counted) + alpha[columns][:, None]
-        total = of_others(totals, num_words) + jnp.sum(alpha)
-        # Beside its own class, word by word: of a long document all sums are large, and about as large as each other.
-        probability = safe_divide(pseudo, jnp.broadcast_to(total[None], pseudo.shape), 1 / d)
+        words = jax.tree.map(lambda limb: limb.at[columns].get(mode="promise_in_bounds"), tables.words)
+        words = _without(words, jax.tree.map(lambda limb: limb[:, None], added), own[None])
+        totals = _without(tables.totals, num_words, own)
+        total = totals.value + jnp.sum(alpha)
+        probability = safe_divide(
+            words.value + alpha[columns][:, None], jnp.broadcast_to(total[None], words.high.shape), 1 / d
+        )
         probability = jnp.where((x == 0)[:, None], 1.0, probability)
         known = probability > 0
         beside = jnp.where(known, probability, 1.0)
+        # Beside its own class, word by word: of a long document the sums are large, and about as large in all classes.
         scores = -matmul(x, jnp.log(beside / beside[:, row.y][:, None]))
-        joint = jnp.where(possible, scores, -jnp.inf)
+        # What a total lost when it was rounded, all its words lost.
+        lost = safe_divide((totals.high - total) + jnp.sum(alpha) + totals.low, total)
+        joint = jnp.where(possible, scores + jnp.sum(x) * (lost - lost[row.y]), -jnp.inf)
         return jnp.where(jnp.all(known), joint - log_sum_exp(joint), jnp.nan)
 
     # Checkpointed: a gradient keeps what is made of all rows, and not of each.
-    return lax.map(jax.checkpoint(one), (rows, possible), batch_size=block)
+    return lax.map(jax.checkpoint(one), rows, batch_size=block)
+
+
+def _without(whole: Total, part: Total, own: Bool[Array, "... classes"]) -> Total:
+    """What remains of sums over all classes but one: of its own one, all."""
+    return jax.tree.map(lambda rest, limb: jnp.where(own, limb, rest), less(whole, part), whole)

@@ -20,7 +20,7 @@ from jaxgen.classify import log_posterior
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import drop_impossible, log_sum_exp
-from jaxgen.single_rows import Entries, Row, less, log_prior_without_each, over_all
+from jaxgen.single_rows import Entries, Row, counted, less, log_prior_without_each, over_all
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def posterior_without_each(
     (n, d), dtype = rows.x.shape, np.dtype(statistics.feature_sum.high.dtype)
     c, tuning = estimator.estimate(statistics), platform.tuning_of(statistics) or platform.CPU
     posterior = log_posterior(c, rows.x)
-    entries = Entries.of(estimator, rows, dtype) if rows.is_sparse else None
+    entries = Entries.of(*counted(estimator, rows, dtype)) if rows.is_sparse else None
     block = max(1, tuning.fold_elements // (2 * max(d, statistics.feature_sum.high.shape[1])))  # with a row and without
     options = {"num_features": d, "block": block, "tuning": tuning}
     program = partial(_program, estimator, statistics, c.log_prior, entries, **options)
@@ -100,8 +100,8 @@ def _program(
         else:
             columns, *places = entries.of_row(*row.x)
             nothing = jnp.zeros((1, num_features), dtype)
-            x, counted = jax.tree.map(lambda e: nothing.at[0, columns].add(e, mode="promise_in_bounds"), places)
-            mine = Counts(weight, counted, estimator.binary, None, estimator.counted)
+            x, added = jax.tree.map(lambda e: nothing.at[0, columns].add(e, mode="promise_in_bounds"), places)
+            mine = Counts(weight, added, estimator.binary, None, estimator.counted)
         whole = jax.tree.map(lambda leaf: leaf[row.y][None], statistics)
         rest: Any = jax.tree.map(less, whole, mine, is_leaf=is_total)
         # As two classes of one density, whose scores are told apart feature by feature.

@@ -83,20 +83,25 @@ def _by_families(
         family = dataclasses.replace(family, prior_alpha=estimator.prior_alpha)
         own = rows._replace(x=x.matrix if isinstance(x, CompressedRows) else x)
         each.append(_posterior_without_each(family, own, num_classes, present))
-    weight = in_limbs(np.bincount(rows.y, rows.sample_weight, num_classes), each[0].dtype)
-    row = Row.of(rows, each[0].dtype)
-    return _joint_program(weight, row, arguments.as_floats(estimator).prior_alpha, tuple(each))
+    there = rows if present.all() else rows.at(np.flatnonzero(present))  # others may have any label
+    weight = in_limbs(np.bincount(there.y, there.sample_weight, num_classes), each[0].dtype)
+    prior_alpha = arguments.as_floats(estimator).prior_alpha
+    return _joint_program(weight, Row.of(rows, each[0].dtype), prior_alpha, tuple(each), present)
 
 
 @jax.jit
 def _joint_program(
-    class_weight: Total, rows: Row, prior_alpha: Array | float, posteriors: tuple[Float[Array, "n classes"], ...]
+    class_weight: Total,
+    rows: Row,
+    prior_alpha: Array | float,
+    posteriors: tuple[Float[Array, "n classes"], ...],
+    present: Bool[Array, " n"],
 ) -> Float[Array, "n classes"]:
-    """The log posterior by several independent parts of x, from those by each."""
+    """The log posterior by several independent parts of x, from those by each; of an absent row the prior."""
     prior = log_prior_without_each(class_weight, rows, prior_alpha)
-    possible = ~jnp.isneginf(prior)
-    # Each holds the prior, which plays its part once.
-    gains = [jnp.where(possible, posterior - drop_impossible(prior), 0.0) for posterior in posteriors]
+    known = present[:, None] & ~jnp.isneginf(prior)
+    # Each holds the prior, which plays its part once. Those of an absent row are NaN, as their derivatives would be.
+    gains = [jnp.where(known, posterior - drop_impossible(prior), 0.0) for posterior in posteriors]
     joint = reduce(jnp.add, gains, prior)
     return joint - log_sum_exp(joint)[:, None]
 

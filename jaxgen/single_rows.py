@@ -65,19 +65,15 @@ class Entries(NamedTuple):
     longest: np.ndarray
 
     @classmethod
-    def of(cls, estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> Entries:
-        """Those of rows of scipy."""
-        x = CompressedRows.of(rows.x)
+    def of(cls, x: CompressedRows, counted: np.ndarray) -> Entries:
+        """Those of rows, and what they add to the sums in float64."""
         if x.num_entries + x.num_columns >= 2**31:
             raise ValueError(
                 "x must have fewer than 2^31 entries and columns for folds='leave-one-out'; found "
                 f"{x.num_entries + x.num_columns}. Give a number of folds."
             )
         longest = np.arange(np.diff(x.starts.astype(np.int64)).max(initial=1), dtype=np.int32)
-        counted = estimator.encode(x).values.astype(np.float64)
-        if rows.sample_weight is not None:
-            counted = counted * np.asarray(rows.sample_weight, np.float64)[x.rows]
-        entries = cls(x.values.astype(dtype), x.columns.astype(np.int32), in_limbs(counted, dtype), longest[:0])
+        entries = cls(x.values, x.columns.astype(np.int32), in_limbs(counted, x.dtype), longest[:0])
         filled_up = jax.tree.map(lambda array: jnp.asarray(np.pad(array, (0, len(longest)))), entries)
         return filled_up._replace(longest=longest)
 
@@ -89,6 +85,17 @@ class Entries(NamedTuple):
             return jnp.where(mine, entries[start + self.longest], 0)
 
         return own(self.columns), own(self.values), jax.tree.map(own, self.counted)
+
+
+def counted(estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> tuple[CompressedRows, np.ndarray]:
+    """Sparse rows of scipy in the dtype in which they were summed, and what each entry added, in float64."""
+    x = CompressedRows.of(rows.x)
+    if x.dtype.kind == "f" or estimator.binary:  # as `class_sums` rounds them
+        x = x.astype(dtype)
+    added = estimator.encode(x).values.astype(np.float64)
+    if rows.sample_weight is not None:
+        added = added * np.asarray(rows.sample_weight, np.float64)[x.rows]
+    return x.astype(dtype), added
 
 
 def in_limbs(numbers: np.ndarray, dtype: np.dtype) -> Total:

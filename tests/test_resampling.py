@@ -2,6 +2,7 @@
 
 import dataclasses
 import warnings
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -532,6 +533,38 @@ def test_each_family_leaves_out_what_it_has_of_a_sparse_row(weight, prior_alpha)
     x[8, 3] = -1.0
     with pytest.raises(ValueError, match=r"0 or more in columns 3, 1, 0.*found -1\.0 at row 8, column 3"):
         leave_one_out(estimator, scipy.sparse.csr_array(x), y)
+
+
+def test_an_absent_sparse_row_of_several_families_may_have_any_label_and_leaves_no_nan_in_a_derivative():
+    x, weight = beside_numbers(20), np.r_[np.ones(18), 0, 0]
+    y = np.r_[Y[:18], -1, 10**9]
+
+    def loss(ridge, form):
+        estimator = jg.MixedNB(((jg.MultinomialNB(), (0, 1, 2, 3)), (jg.LDA(ridge=ridge), (4, 5, 6))), prior_alpha=0.5)
+        return jnp.nansum(leave_one_out(estimator, form(x), y, num_classes=K, sample_weight=weight).log_loss)
+
+    ours, expected = (
+        jax.value_and_grad(partial(loss, form=form))(0.3) for form in (scipy.sparse.csr_array, np.asarray)
+    )
+    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("estimator", [jg.MultinomialNB(0.0), jg.ComplementNB(1e-9)])
+def test_fractions_of_sparse_rows_are_taken_away_as_they_were_rounded(estimator):
+    """Without x64 numbers of float64 are summed in float32: what remains of a word that a row alone has is nothing."""
+    x = np.array([[0.1, 1, 0], [0, 0.7, 0.3], [0.3, 1, 0], [0, 0.5, 0.2], [0, 0.6, 0.1], [0.2, 0.4, 0.3]])
+    y = np.array([0, 0, 1, 1, 1, 1])
+    with jax.enable_x64(False):
+        ours, theirs = leave_one_out(estimator, scipy.sparse.csr_array(x), y), refits(estimator, x, y, 2)
+    check_against(ours, theirs, y, rtol=1e-5)
+
+
+def test_a_row_of_hardly_any_weight_is_still_a_row_of_its_class():
+    x, y = np.array([[5, 1], [0, 3], [2, 2], [3, 0], [1, 4]], np.float32), np.array([0, 0, 1, 1, 2])
+    weight = np.array([1e7, 1e-7, 1, 1, 1])
+    theirs = refits(jg.ComplementNB(), x.astype(np.float64), y, weight=weight)
+    ours = leave_one_out(jg.ComplementNB(), scipy.sparse.csr_array(x), y, sample_weight=weight)
+    check_against(ours, theirs, y, rtol=1e-5)
 
 
 def test_a_word_that_one_class_alone_has_when_its_row_is_left_out_is_an_error_that_names_the_row():
