@@ -138,29 +138,29 @@ CASES = [
         ),
     ),
     (
-        "leave-one-out of 2,000 rows, Gaussian NB",
+        "leave-one-out of 500 rows, Gaussian NB",
         None,
         1e-3,
-        partial(leave_one_out, estimator=jg.GaussianNB(), peer=GaussianNB, num_rows=2_000),
+        partial(leave_one_out, estimator=jg.GaussianNB(), peer=GaussianNB, num_rows=500),
     ),
     (
-        "leave-one-out of 2,000 rows, LDA",
+        "leave-one-out of 500 rows, LDA",
         None,
         1e-3,
         partial(
-            leave_one_out, estimator=jg.LDA(), peer=partial(LinearDiscriminantAnalysis, solver="lsqr"), num_rows=2_000
+            leave_one_out, estimator=jg.LDA(), peer=partial(LinearDiscriminantAnalysis, solver="lsqr"), num_rows=500
         ),
     ),
     (
-        "leave-one-out of 500 rows, multinomial, CSR",
+        "leave-one-out of 100 rows, multinomial, CSR",
         None,
         1e-3,
-        partial(leave_one_out, estimator=jg.MultinomialNB(), peer=MultinomialNB, num_rows=500, data=_of_words),
+        partial(leave_one_out, estimator=jg.MultinomialNB(), peer=MultinomialNB, num_rows=100, data=_of_words),
     ),
     (
-        "leave-one-out of 500 rows, complement, CSR",
+        "leave-one-out of 100 rows, complement, CSR",
         None,
         1e-3,
-        partial(leave_one_out, estimator=jg.ComplementNB(), peer=ComplementNB, num_rows=500, data=_of_words),
+        partial(leave_one_out, estimator=jg.ComplementNB(), peer=ComplementNB, num_rows=100, data=_of_words),
     ),
 ]

@@ -46,7 +46,7 @@ class _Tables(NamedTuple):
         """Those of the sums of each class in float64, (K, d), and of its rows."""
         of_others = (1 - np.eye(len(sums))) @ sums
         words, totals = in_limbs(of_others.T, dtype), in_limbs(of_others.sum(axis=1), dtype)
-        return jax.tree.map(jnp.asarray, cls(rows.astype(np.int32), words, totals))
+        return jax.tree.map(jnp.asarray, cls(jnp.asarray(rows, jnp.int32), words, totals))
 
 
 def posterior_without_each(estimator: ComplementNB, statistics: Counts, rows: Rows) -> Float[Array, "n classes"]:
