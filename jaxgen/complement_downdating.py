@@ -1,7 +1,7 @@
 """Leave-one-out of complement naive Bayes: a row of sparse ones taken away from the sums of all classes but its own.
 
 Each class is scored by the sums of the others, which a row of it has no part in. In those of the other classes only
-the words of the row are looked at, and the total of all words; of every row as many as the longest has.
+the words of the row are looked at, and the total of all words: as many as the longest row has, of all rows at a time.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from jaxgen.complement import ComplementNB
     from jaxgen.counts import Counts
     from jaxgen.folds import Rows
+
+
+# Rows × words of the longest × classes up to which rows are filled up to that one. More take longer than it takes to
+# compile a program for each length: of 4,000 rows of 10 words and one of 30,000, in ten classes, 26 s and 0.06.
+_FEW_CELLS = 2**26
 
 
 class _Tables(NamedTuple):
@@ -63,10 +68,23 @@ def posterior_without_each(estimator: ComplementNB, statistics: Counts, rows: Ro
     x, added = counted(estimator, rows, dtype)
     tables = _Tables.of(sums, np.bincount(rows.y, minlength=len(sums)), dtype)
     entries, num_words = Entries.of(x, added), in_limbs(np.bincount(x.rows, added, n), dtype)
-    length = len(entries.longest) * len(sums)
-    block = max(1, tuning.fold_elements // (2 * length))
-    program = partial(_program, estimator, tables, entries, block=block)
-    return over_all(program, (Row.of(rows, dtype), num_words), n, length=length, where=(estimator, statistics))
+    given, groups, found = (Row.of(rows, dtype), num_words), _alike(np.diff(x.starts), len(sums)), []
+    for mine in groups:
+        length = int(np.diff(x.starts)[mine].max(initial=1))
+        some = entries._replace(longest=entries.longest[:length])
+        block = max(1, tuning.fold_elements // (2 * length * len(sums)))
+        program = partial(_program, estimator, tables, some, block=block)
+        own = jax.tree.map(lambda leaf, mine=mine: leaf[mine], given)
+        found.append(over_all(program, own, len(mine), length=length, where=(estimator, statistics)))
+    return jnp.concatenate(found)[np.argsort(np.concatenate(groups)).astype(np.int32)]
+
+
+def _alike(lengths: Int[np.ndarray, " n"], num_classes: int) -> list[Int[np.ndarray, " m"]]:
+    """The rows in groups of about one length, each of which takes a program; in one, where that is little."""
+    if lengths.max(initial=1) * len(lengths) * num_classes <= _FEW_CELLS:
+        return [np.arange(len(lengths))]
+    level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
+    return [np.flatnonzero(level == each) for each in np.unique(level)]
 
 
 @partial(jax.jit, static_argnames="block")

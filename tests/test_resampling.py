@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import downdating, platform, single_rows, threads
+from jaxgen import complement_downdating, downdating, platform, single_rows, threads
 from jaxgen import leave_one_out as tree
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
@@ -488,6 +488,7 @@ TABLE = SOME.random((5, 4)) + 0.1
 )
 def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
     monkeypatch.setattr(single_rows, "_NUMBERS", 28)  # seven rows at a time
+    monkeypatch.setattr(complement_downdating, "_FEW_CELLS", 0)  # rows of about one length
     x, y = WORDS[:30].astype(float), Y[:30].copy()
     y[5], x[9] = 3, 0.0  # a class of one row, an empty row
     absent = np.zeros(30, bool) if weight is None else np.asarray(weight) == 0
