@@ -16,7 +16,7 @@ from jax import lax
 
 from jaxgen import platform
 from jaxgen.numerics import log_sum_exp, matmul, safe_divide
-from jaxgen.single_rows import Entries, Row, counted, in_limbs, less, over_all
+from jaxgen.single_rows import Entries, Row, as_summed, in_limbs, less, over_all
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -65,12 +65,13 @@ def posterior_without_each(estimator: ComplementNB, statistics: Counts, rows: Ro
     estimator.estimate(statistics)  # raises for a word that occurs in one class alone
     n, dtype = len(rows.y), np.dtype(statistics.feature_sum.high.dtype)
     tuning, sums = platform.tuning_of(statistics) or platform.CPU, statistics.feature_sum.exact()
-    x, added = counted(estimator, rows, dtype)
+    x, added = as_summed(estimator, rows, dtype)
     tables = _Tables.of(sums, np.bincount(rows.y, minlength=len(sums)), dtype)
     entries, num_words = Entries.of(x, added), in_limbs(np.bincount(x.rows, added, n), dtype)
-    given, groups, found = (Row.of(rows, dtype), num_words), _alike(np.diff(x.starts), len(sums)), []
+    given, lengths, found = (Row.of(rows, dtype), num_words), np.diff(x.starts), []
+    groups = _alike(lengths, len(sums))
     for mine in groups:
-        length = int(np.diff(x.starts)[mine].max(initial=1))
+        length = int(lengths[mine].max(initial=1))
         some = entries._replace(longest=entries.longest[:length])
         block = max(1, tuning.fold_elements // (2 * length * len(sums)))
         program = partial(_program, estimator, tables, some, block=block)

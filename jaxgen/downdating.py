@@ -20,7 +20,7 @@ from jaxgen.classify import log_posterior
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import drop_impossible, log_sum_exp
-from jaxgen.single_rows import Entries, Row, counted, less, log_prior_without_each, over_all
+from jaxgen.single_rows import Entries, Row, as_summed, less, log_prior_without_each, over_all
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def posterior_without_each(
     (n, d), dtype = rows.x.shape, np.dtype(statistics.feature_sum.high.dtype)
     c, tuning = estimator.estimate(statistics), platform.tuning_of(statistics) or platform.CPU
     posterior = log_posterior(c, rows.x)
-    entries = Entries.of(*counted(estimator, rows, dtype)) if rows.is_sparse else None
+    entries = Entries.of(*as_summed(estimator, rows, dtype)) if rows.is_sparse else None
     block = max(1, tuning.fold_elements // (2 * max(d, statistics.feature_sum.high.shape[1])))  # with a row and without
     options = {"num_features": d, "block": block, "tuning": tuning}
     program = partial(_program, estimator, statistics, c.log_prior, entries, **options)

@@ -87,7 +87,7 @@ class Entries(NamedTuple):
         return own(self.columns), own(self.values), jax.tree.map(own, self.counted)
 
 
-def counted(estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> tuple[CompressedRows, np.ndarray]:
+def as_summed(estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> tuple[CompressedRows, np.ndarray]:
     """Sparse rows of scipy in the dtype in which they were summed, and what each entry added, in float64."""
     x = CompressedRows.of(rows.x)
     if x.dtype.kind == "f" or estimator.binary:  # as `class_sums` rounds them

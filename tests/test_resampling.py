@@ -20,8 +20,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import complement_downdating, downdating, platform, single_rows, threads
-from jaxgen import leave_one_out as tree
+from jaxgen import complement_downdating, downdating, merged_rests, platform, single_rows, threads
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
@@ -440,10 +439,10 @@ def test_rows_that_cores_share_are_left_out_as_well(estimator, shares, monkeypat
 @pytest.fixture
 def shares(monkeypatch):
     """How many rows each of three cores takes."""
-    program, lengths = tree._program, []
-    monkeypatch.setattr(tree, "_SHARE", 1)
+    program, lengths = merged_rests._program, []
+    monkeypatch.setattr(merged_rests, "_SHARE", 1)
     monkeypatch.setattr(threads, "cores", lambda: 3)
-    monkeypatch.setattr(tree, "_program", lambda *a, **b: lengths.append(len(a[2].y)) or program(*a, **b))
+    monkeypatch.setattr(merged_rests, "_program", lambda *a, **b: lengths.append(len(a[2].y)) or program(*a, **b))
     return lengths
 
 
