@@ -54,6 +54,7 @@ class ComplementNB(CountingEstimator[Any]):
 
     binary = False
     classes_are_apart = False
+    scores_shares = True
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property

@@ -128,6 +128,7 @@ class CountingEstimator(GenerativeEstimator[Counts, D]):
         True  # what is made of a feature depends on its counts alone, not on which it is
     )
     classes_are_apart: ClassVar[bool] = True  # what is made of a class depends on its own counts alone
+    scores_shares: ClassVar[bool] = False  # features are scored by their share of a total
 
     @property
     def takes_sparse(self) -> bool:

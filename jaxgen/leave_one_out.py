@@ -1,6 +1,6 @@
 """Leave-one-out: every row predicted from all others, exactly, without a fit of its own data for each.
 
-From counts, whole numbers most of them, one row can be taken away (`downdating`, `complement_downdating`). Other
+From counts, whole numbers most of them, one row can be taken away (`downdating`, `word_downdating`). Other
 statistics of all rows but one are merged (`merged_rests`).
 """
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, complement_downdating, downdating, inputs, merged_rests
+from jaxgen import arguments, downdating, inputs, merged_rests, word_downdating
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
 from jaxgen.folds import left_out
@@ -106,7 +106,7 @@ def _by_downdates(estimator: Any, rows: Rows, num_classes: int, present: Bool[np
         statistics = estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for whatever is bad
     if not (rows.is_sparse or downdating.is_exact(statistics)):
         return None
-    room = downdating if estimator.classes_are_apart else complement_downdating
+    room = word_downdating if rows.is_sparse and estimator.scores_shares else downdating
     found = room.posterior_without_each(arguments.as_floats(estimator), statistics, there)
     if present.all():
         return found

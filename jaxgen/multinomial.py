@@ -141,6 +141,7 @@ class MultinomialNB(CountingEstimator[Multinomial]):
     """
 
     binary = False
+    scores_shares = True
     alpha: Array | float = dataclasses.field(default=1.0, metadata={"table": True})
 
     @property

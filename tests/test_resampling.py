@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import complement_downdating, downdating, merged_rests, platform, single_rows, threads
+from jaxgen import downdating, merged_rests, platform, single_rows, threads, word_downdating
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
@@ -487,7 +487,7 @@ TABLE = SOME.random((5, 4)) + 0.1
 )
 def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
     monkeypatch.setattr(single_rows, "_NUMBERS", 28)  # seven rows at a time
-    monkeypatch.setattr(complement_downdating, "_FEW_CELLS", 0)  # rows of about one length
+    monkeypatch.setattr(word_downdating, "_FEW_CELLS", 0)  # rows of about one length
     x, y = WORDS[:30].astype(float), Y[:30].copy()
     y[5], x[9] = 3, 0.0  # a class of one row, an empty row
     absent = np.zeros(30, bool) if weight is None else np.asarray(weight) == 0
@@ -633,6 +633,14 @@ def test_little_remains_of_much_in_float32(estimator, x, weight, form):
     x, y = np.array(x, np.float32), np.array([0, 0, 0, 1, 1])
     theirs = refits(estimator, x.astype(np.float64), y, 2, None if weight is None else np.array(weight))
     check_against(leave_one_out(estimator, form(x), y, sample_weight=weight), theirs, y, rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_remains_of_a_class_of_one_document():
+    """Whose words sum up to something else in another order; shares of nothing are equal."""
+    x, y = np.random.default_rng(0).random((4, 3000)), np.array([0, 0, 1, 1])
+    x[2], x[3] = np.r_[1.0, np.full(2999, 1e-16)], 0.0
+    estimator = jg.MultinomialNB(0.0, prior_alpha=1.0)
+    check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y), refits(estimator, x, y, 2), y, atol=1e-9)
 
 
 BITS = (RNG.random((N, 4)) < 0.4).astype(int)

@@ -1,0 +1,220 @@
+"""Leave-one-out of sparse rows where classes are scored by the shares of words: a row leaves by its own words alone.
+
+A class of the multinomial is scored by its own sums, which a row of it leaves; one of complement naive Bayes by those
+of all others, so that a row leaves the sums of all classes but its own. Only the words of the row are looked at, and
+the total, which is all that changes for the others.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxgen import platform
+from jaxgen.classify import log_posterior
+from jaxgen.numerics import drop_impossible, log_sum_exp, matmul, safe_divide
+from jaxgen.single_rows import Entries, Row, as_summed, in_limbs, less, log_prior_without_each, over_all
+from jaxgen.total import Total
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jax import Array
+    from jaxtyping import Bool, Float, Int
+
+    from jaxgen.counts import CountingEstimator, Counts
+    from jaxgen.folds import Rows
+
+
+# Rows × words of the longest × classes up to which rows are filled up to that one. More take longer than it takes to
+# compile a program for each length: of 4,000 rows of 10 words and one of 30,000, in ten classes, 26 s and 0.06.
+_FEW_CELLS = 2**26
+
+
+class _Sums(NamedTuple):
+    """What classes are scored by, of all rows.
+
+    Attributes:
+        words: of each word, (d, K).
+        total: of all words, (K,).
+        alpha: what is added to each sum, (K or 1, d or 1).
+        all_alpha: and to each total, (K or 1,).
+    """
+
+    words: Total
+    total: Total
+    alpha: Any = None
+    all_alpha: Any = None
+
+    def smoothed(self, estimator: CountingEstimator[Any]) -> _Sums:
+        """The same with the pseudo-counts of an estimator."""
+        table = self.words.high.T
+        alpha = estimator.pseudo_count("alpha", table if estimator.classes_are_apart else table[:1])
+        all_alpha = jnp.sum(jnp.broadcast_to(alpha, (len(alpha), table.shape[1])), axis=1)
+        return jax.tree.map(jnp.asarray, self._replace(alpha=alpha, all_alpha=all_alpha))
+
+
+class _Leaving(NamedTuple):
+    """A row, or a stack of them.
+
+    Attributes:
+        row: its entries, label and weight.
+        num_words: what it adds to a total.
+        num_others: of its class: entries of other rows for the multinomial, other rows for the complement.
+        posterior: the log posterior (K,) by all rows for the multinomial; nothing for the complement.
+    """
+
+    row: Row
+    num_words: Total
+    num_others: Any
+    posterior: Any
+
+
+def posterior_without_each(
+    estimator: CountingEstimator[Any], statistics: Counts, rows: Rows
+) -> Float[Array, "n classes"]:
+    """The log posterior of each row from all others; NaN where those give none, or leave it impossible everywhere.
+
+    Args:
+        estimator: one that `scores_shares`, with numbers, or traces, for hyperparameters.
+        statistics: of all rows.
+        rows: sparse ones of scipy, checked, of positive weight.
+    """
+    n, dtype, sums = len(rows.y), np.dtype(statistics.feature_sum.high.dtype), statistics.feature_sum.exact()
+    c = estimator.estimate(statistics)  # raises for a word of the complement that occurs in one class alone
+    x, added = as_summed(estimator, rows, dtype)
+    if estimator.classes_are_apart:
+        of_classes = _Sums(jax.tree.map(jnp.transpose, statistics.feature_sum), in_limbs(sums.sum(axis=1), dtype))
+        members, posterior = np.bincount(x.rows, added > 0, n), log_posterior(c, rows.x)
+        program = partial(_program, estimator, of_classes, (statistics.class_weight, c.log_prior))
+    else:
+        of_others = (1 - np.eye(len(sums))) @ sums
+        of_classes = _Sums(in_limbs(of_others.T, dtype), in_limbs(of_others.sum(axis=1), dtype))
+        members, posterior = np.ones(n), None
+        num_rows = np.bincount(rows.y, minlength=len(sums)).astype(np.int32)
+        program = partial(_complement_program, estimator, of_classes, num_rows)
+    num_others = (np.bincount(rows.y, members)[rows.y] - members).astype(np.int32)
+    num_words = in_limbs(np.bincount(x.rows, added, n), dtype)
+    leaving = _Leaving(Row.of(rows, dtype), num_words, num_others, posterior)
+    lengths, columns = np.diff(x.starts), 2 if estimator.classes_are_apart else len(sums)
+    return _by_length(program, Entries.of(x, added), leaving, lengths, columns, (estimator, statistics, posterior))
+
+
+def _by_length(
+    program: Callable[..., Array],
+    entries: Entries,
+    leaving: _Leaving,
+    lengths: Int[np.ndarray, " n"],
+    columns: int,
+    where: tuple[Any, ...],
+) -> Float[Array, "n classes"]:
+    """The results of a program for all rows; where it pays, for those of about one length at a time."""
+    level = np.zeros(len(lengths))
+    if lengths.max(initial=1) * len(lengths) * columns > _FEW_CELLS:
+        level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
+    groups = [np.flatnonzero(level == each) for each in np.unique(level)]
+    tuning, found = platform.tuning_of(where[1]) or platform.CPU, []
+    for mine in groups:
+        length = int(lengths[mine].max(initial=1))
+        some = entries._replace(longest=entries.longest[:length])
+        block = max(1, tuning.fold_elements // (2 * length * columns))
+        own = leaving if len(groups) == 1 else jax.tree.map(lambda leaf, mine=mine: leaf[mine], leaving)
+        found.append(over_all(partial(program, some, block=block), own, len(mine), length=length, where=where))
+    if len(groups) == 1:
+        return found[0]
+    return jnp.concatenate(found)[np.argsort(np.concatenate(groups)).astype(np.int32)]
+
+
+@partial(jax.jit, static_argnames="block")
+def _program(
+    estimator: CountingEstimator[Any],
+    sums: _Sums,
+    classes: tuple[Total, Float[Array, " classes"]],
+    entries: Entries,
+    leaving: _Leaving,
+    *,
+    block: int,
+) -> Float[Array, "n classes"]:
+    """The log posterior by the multinomial, whose classes have a weight and a log prior; so many rows at a time."""
+    class_weight, prior = classes
+    sums = sums.smoothed(estimator)
+    changed = log_prior_without_each(class_weight, leaving.row, estimator.prior_alpha)
+    changed += leaving.posterior - drop_impossible(prior)[None]
+
+    def one(given: tuple[_Leaving, Array]) -> Array:
+        leaving, joint = given
+        y, leaves = leaving.row.y, jnp.array([True, False])  # the class of the row without it, beside the same with it
+        both, empty = jnp.stack([y, y]), leaving.num_others == 0
+        gain, possible = _log_ratios(sums, entries, leaving, both, leaves, reference=1, empty=empty)
+        joint = joint.at[y].add(jnp.where(possible[0], gain[0], -jnp.inf))
+        return joint - log_sum_exp(joint)
+
+    # Checkpointed: a gradient keeps what is made of all rows, and not of each.
+    return lax.map(jax.checkpoint(one), (leaving, changed), batch_size=block)
+
+
+@partial(jax.jit, static_argnames="block")
+def _complement_program(
+    estimator: CountingEstimator[Any],
+    sums: _Sums,
+    num_rows: Int[Array, " classes"],
+    entries: Entries,
+    leaving: _Leaving,
+    *,
+    block: int,
+) -> Float[Array, "n classes"]:
+    """The log posterior by the complement, whose classes have so many rows; so many rows at a time."""
+    sums, classes = sums.smoothed(estimator), jnp.arange(len(num_rows), dtype=jnp.int32)
+
+    def one(leaving: _Leaving) -> Array:
+        y = leaving.row.y
+        remain = jnp.where(classes == y, leaving.num_others, num_rows) > 0
+        gain, known = _log_ratios(sums, entries, leaving, classes, classes != y, reference=y)
+        joint = jnp.where(remain | ~jnp.any(remain), -gain, -jnp.inf)
+        return jnp.where(jnp.all(known), joint - log_sum_exp(joint), jnp.nan)
+
+    return lax.map(jax.checkpoint(one), leaving, batch_size=block)
+
+
+def _log_ratios(
+    sums: _Sums,
+    entries: Entries,
+    leaving: _Leaving,
+    classes: Int[Array, " c"],
+    leaves: Bool[Array, " c"],
+    *,
+    reference: Int[Array, ""] | int,
+    empty: Bool[Array, ""] | bool = False,
+) -> tuple[Float[Array, " c"], Bool[Array, " c"]]:
+    """log p of the words of a row by each of some classes, less that by one of them; and where none is impossible.
+
+    It leaves the sums of those classes that it `leaves`, which are `empty` then or not. Word by word: the logarithms of
+    a long document are large, and about as large in all classes.
+    """
+    columns, x, added = entries.of_row(*leaving.row.x)
+    place, last = (columns[:, None], classes[None]), np.array(sums.alpha.shape, np.int32) - 1
+    alpha = sums.alpha[jnp.minimum(place[1], last[0]), jnp.minimum(place[0], last[1])]
+    all_alpha = sums.all_alpha[jnp.minimum(classes, last[0])]
+    words = jax.tree.map(lambda limb: limb.at[place].get(mode="promise_in_bounds"), sums.words)
+    words = _without(words, jax.tree.map(lambda limb: limb[:, None], added), leaves[None])
+    total = _without(jax.tree.map(lambda limb: limb[classes], sums.total), leaving.num_words, leaves)
+    total = jax.tree.map(lambda limb: jnp.where(leaves & empty, 0.0, limb), total)
+    rounded = total.value + all_alpha
+    sizes = jnp.broadcast_to(rounded[None], words.high.shape)
+    probability = safe_divide(words.value + alpha, sizes, 1 / sums.words.high.shape[0])
+    possible = (probability != 0) | (x == 0)[:, None]
+    probability = jnp.where(possible & (x > 0)[:, None], probability, 1.0)
+    logs = matmul(x, jnp.log(probability / probability[:, reference][:, None]))
+    # What a total lost when it was rounded, all its words lost.
+    lost = safe_divide((total.high - rounded) + all_alpha + total.low, rounded)
+    return logs - jnp.sum(x) * (lost - lost[reference]), jnp.all(possible, axis=0)
+
+
+def _without(whole: Total, part: Total, leaves: Bool[Array, "... c"]) -> Total:
+    """What remains of sums that a row leaves, and the others as they are."""
+    return jax.tree.map(lambda rest, limb: jnp.where(leaves, rest, limb), less(whole, part), whole)
