@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxgen.matrices import diagonals, with_diagonal
+from jaxgen.matrices import diagonals
 from jaxgen.numerics import derivative_alone, matmul, safe_divide
 from jaxgen.pytree import pytree
 from jaxgen.total import Total, observed_weight, weight_of_each
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Bool, Float
 
 
 @pytree
@@ -81,7 +81,11 @@ class Moments:
         return safe_divide(theirs, both), delta, weightless
 
     def subtract(self, part: Moments) -> Moments:
-        """The moments of what remains: the merge solved for the other batch; no variance turns negative."""
+        """The moments of what remains: the merge solved for the other batch.
+
+        A variance that is no larger than what it may err by is that of a constant, whose noise would be taken for how
+        it varies: it becomes 0, as a negative one does, and has the derivatives of the difference.
+        """
         class_weight, feature_weight = self._weights(Total.subtract, part)
         rest = observed_weight(class_weight, feature_weight).value
         whole, gone = self.weight.value, part.weight.value
@@ -93,9 +97,10 @@ class Moments:
         scatter = self.scatter - part.scatter - self._outer(whole * fraction * delta, delta) - spread
         if scatter.shape[0] == rest.shape[0]:
             scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
-        variance = jnp.maximum(diagonal(scatter), 0.0)
-        rest_scatter = variance if scatter.ndim == 2 else with_diagonal(scatter, variance)
-        return Moments(class_weight, mean, rest_scatter, feature_weight)
+        distance = jnp.where(gone > 0, mean.merge(-part.mean).value, 0.0)
+        squares = jnp.sum(gone * distance**2, axis=0, keepdims=True) if scatter.shape[0] == 1 else gone * distance**2
+        noise = 8 * jnp.finfo(scatter.dtype).eps * (diagonal(self.scatter) + squares)
+        return Moments(class_weight, mean, without(scatter, diagonal(scatter) <= noise), feature_weight)
 
     def scale(self, factor: Float[Array, ""]) -> Moments:
         """The moments in which every row weighs so many times as much: means stay, where any weight does."""
@@ -176,7 +181,11 @@ def resolved(covariance: Array, mean: Float[Array, "classes d"]) -> Array:
     variance = diagonal(covariance)
     if variance.shape[0] == 1:
         rounding = jnp.min(rounding, axis=0, keepdims=True)
-    constant = variance <= rounding**2
+    return without(covariance, variance <= rounding**2)
+
+
+def without(covariance: Array, constant: Bool[Array, "covariances d"]) -> Array:
+    """Covariances or variances, zero for constant features, with their derivatives all the same."""
     if covariance.ndim == 3:
         constant = constant[:, :, None] | constant[:, None, :]
     return covariance - lax.stop_gradient(jnp.where(constant, covariance, 0.0))

@@ -71,6 +71,23 @@ def test_subtraction_keeps_the_bound_that_it_states(estimator, gone, distance):
     assert error <= 8 * unit * (np.abs(whole.scatter).max() + gone * distance**2)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB()], ids=["LDA", "QDA", "GaussianNB"])
+def test_what_does_not_vary_in_the_rows_that_remain_is_a_constant(estimator, dtype):
+    rng, weight = np.random.default_rng(0), np.random.default_rng(1).random(20) + 0.1
+    x = np.stack([rng.normal(size=20), np.r_[rng.normal(size=10), np.full(10, 0.37)]], axis=1).astype(dtype)
+    parts = [slice(10), slice(10, 20)]
+    taken, kept = (
+        estimator.statistics(x[part], np.arange(10) % 2, sample_weight=weight[part].astype(dtype)) for part in parts
+    )
+    less = jg.subtract(estimator.statistics(x, np.arange(20) % 2, sample_weight=weight.astype(dtype)), taken)
+    assert np.all(less.scatter.reshape(-1, 2, *less.scatter.shape[2:])[:, -1] == 0)
+    expected, found = (jg.log_posterior(jg.estimate(estimator, rest), x[10:]) for rest in (kept, less))
+    np.testing.assert_allclose(found, expected, atol=100 * np.finfo(dtype).eps)
+    slope = jax.grad(lambda gone: jg.subtract(gone, taken).scatter.sum())(jg.merge(kept, taken))
+    assert np.all(slope.scatter == 1)
+
+
 @pytest.mark.parametrize("estimator", [jg.QDA(), jg.GaussianNB()])
 @pytest.mark.parametrize(("gone", "distance"), [(100_000, 3.0), (40, 100_000.0)])
 def test_subtraction_adds_the_errors_of_what_was_read_at_once(estimator, gone, distance):
