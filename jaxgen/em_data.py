@@ -14,6 +14,7 @@ from jaxgen import domains
 from jaxgen.containers import is_sparse
 from jaxgen.missing import Mask, PartialRows
 from jaxgen.pytree import STATIC, pytree
+from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array
@@ -90,14 +91,20 @@ def _weighing_nothing(data: Data, dropped: Bool[Array, " n"]) -> Data:
     )
 
 
-def center(data: Data) -> Float[Array, " d"]:
-    """The mean of what is observed of each feature, roughly."""
+def origin_of(data: Data) -> Float[Array, " d"]:
+    """The mean of what is observed of each feature, roughly, where every row less that keeps all digits; else 0.
+
+    About the mean of all rows, those of a class far from it would be rounded to the digits of that.
+    """
     x, present = jnp.asarray(data.x).astype(data.labelled.dtype), jnp.any(data.labelled > 0, axis=1)
     counts = (present | (data.unlabelled > 0))[:, None] & (
         True if data.observed is None else jnp.asarray(data.observed)
     )
     share = 1 / jnp.maximum(jnp.sum(counts, axis=0), 1).astype(x.dtype)
-    return jax.lax.stop_gradient(jnp.sum(jnp.where(counts, x, 0.0) * share[None], axis=0))
+    x = jax.lax.stop_gradient(jnp.where(counts, x, 0.0))
+    mean = jnp.sum(x * share[None], axis=0)
+    rounded = counts & (Total.of_sum(x, -mean[None]).low != 0)
+    return jnp.where(jnp.any(rounded, axis=0), 0.0, mean)
 
 
 def with_constants(data: Data, columns: np.ndarray) -> Data:

@@ -17,6 +17,7 @@ from jaxgen.containers import is_sparse, pad_rows
 from jaxgen.em_data import seen
 from jaxgen.em_setting import STARTS, Setting, home
 from jaxgen.estimator import D, GenerativeEstimator
+from jaxgen.numerics import or_in_float64
 from jaxgen.partial_labels import partly_labelled
 from jaxgen.preparing import check_classifier
 from jaxgen.tracing import is_traced
@@ -119,16 +120,18 @@ def train(
         whole.estimate(whole.statistics(x, everywhere, **seen_by))
         if given is not None:
             _check_scores(given, rows, data)
+        wider = or_in_float64(data.labelled.dtype)
         if complete:
             raise ValueError(
                 "with what is missing filled in counts overflowed, or a covariance collapsed: its rows are too few, or "
                 "a feature is a combination of others. Raise ridge or alpha, give a prior, use covariance='diagonal', "
-                "shared=True, or drop the feature."
+                f"shared=True, or drop the feature{wider}."
             )
         raise ValueError(
             f"every one of {1 if given is not None else run.restarts} runs broke down: a class was left with too few "
             "rows for its density, or with a feature that is constant there or a combination of others. Raise ridge, "
-            "restarts or prior strength, choose fewer classes, use a simpler covariance, or drop the feature."
+            "restarts or prior strength, choose fewer classes, use a simpler covariance, or drop the "
+            f"feature{wider}."
         )
     return classifier, report
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxgen import em, starts
 from jaxgen.containers import is_sparse
 from jaxgen.density import optional
-from jaxgen.em_data import center, with_constants, without_unusable
+from jaxgen.em_data import origin_of, with_constants, without_unusable
 
 if TYPE_CHECKING:
     from jax import Array
@@ -31,7 +31,8 @@ class Setting(NamedTuple):
         starts: for `em.ascend`, responsibilities and what fills in what is missing, of each run.
         data: of features less the origin.
         origin: about which features are taken: about a large mean every step would round what it fills in, and the mean
-            itself, to the digits of that. None, where what features are counted from plays a part.
+            itself, to the digits of that. 0 for a feature that would lose digits itself; None, where what features are
+            counted from plays a part.
     """
 
     estimator: GenerativeEstimator[Any, Any]
@@ -63,7 +64,7 @@ class Setting(NamedTuple):
         data = with_constants(without_unusable(data, estimator.domain), estimator.takes_for_constant(data.x.shape[1]))
         given, origin = data, None
         if not is_sparse(data.x):
-            estimator, origin = estimator.from_origin(center(data))
+            estimator, origin = estimator.from_origin(origin_of(data))
         if origin is not None:
             data = data._replace(x=jnp.asarray(data.x).astype(origin.dtype) - origin[None])
 

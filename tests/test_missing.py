@@ -998,6 +998,17 @@ def test_a_large_mean_costs_no_digits_where_features_are_missing(estimator):
     np.testing.assert_allclose(single.mean, double.mean, atol=0.01)  # 1.3 of its last digits
 
 
+def test_a_class_near_zero_keeps_its_digits_beside_one_far_away():
+    rng, y, observed = np.random.default_rng(0), np.repeat([0, 1], 30), np.ones((60, 2), bool)
+    x = np.float32(rng.normal(size=(60, 2)) * np.where(y == 0, 1, 1e6)[:, None] + 1e7 * y[:, None])
+    observed[::6, 1] = False
+    single, double = (
+        jg.fit(jg.QDA(ridge=0.0), x.astype(dtype), y, observed=observed).density for dtype in (np.float32, float)
+    )
+    np.testing.assert_allclose(single.mean, double.mean, rtol=1e-5)
+    np.testing.assert_allclose(single.cholesky, double.cholesky, rtol=1e-4)
+
+
 def test_a_prior_mean_is_where_it_was_after_em():
     rng, y = np.random.default_rng(0), np.arange(40) % 2
     x, observed = rng.normal(size=(40, 2)) + 50.0, rng.random((40, 2)) < 0.7

@@ -411,6 +411,13 @@ def test_the_best_run_is_the_one_that_raised_evidence_and_prior_highest():
     np.testing.assert_allclose(jg.log_evidence(best(*begun), x).sum(), evidence[np.argmax(raised)], rtol=1e-6)
 
 
+def test_a_class_near_zero_keeps_its_digits_beside_one_far_away():
+    x = np.float32([[0.0], [0.25], [-0.5], [1.0], [1e7], [1.1e7], [0.9e7], [1.2e7]])
+    c = jg.fit_em(jg.GaussianNB(ridge=0.0), x, np.repeat([0, 1], 4))
+    np.testing.assert_allclose(c.density.mean[0], 0.1875, rtol=1e-6)
+    np.testing.assert_allclose(c.density.scale[0] ** 2, 0.29296875, rtol=1e-6)
+
+
 def test_whole_numbers_need_no_promotion():
     counts = np.random.default_rng(0).poisson(4.0, (30, 2))
     options = {"num_classes": 2, "key": jax.random.key(0), "start": "random"}
