@@ -26,6 +26,7 @@ def run(monkeypatch, *arguments):
     return command.main()
 
 
+@pytest.mark.thorough
 def test_a_table_beside_scikit_learn(monkeypatch, tmp_path, capsys):
     assert run(monkeypatch, "--table", "iris", "--json", tmp_path / "out.json") == 0
     printed = capsys.readouterr().out

@@ -195,7 +195,7 @@ def test_chunks_are_of_one_shape_wherever_an_array_begins(monkeypatch):
     assert len({chunk.x.shape for x in starts for chunk in chunks.split(x)}) == 1
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_scores_of_many_rows_equal_those_of_few(shared):
     import jaxgen as jg
 
@@ -269,7 +269,7 @@ def test_jit_turned_off_leaves_nothing_for_another_mode():
 
 @pytest.mark.parametrize(
     "estimator",
-    [jg.GaussianNB(), pytest.param(jg.LDA(), marks=pytest.mark.thorough), jg.QDA()],
+    [jg.GaussianNB(), *(pytest.param(e, marks=pytest.mark.thorough) for e in (jg.LDA(), jg.QDA()))],
     ids=["GaussianNB", "LDA", "QDA"],
 )
 def test_jit_turned_off_changes_no_fit(estimator):

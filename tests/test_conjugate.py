@@ -286,7 +286,7 @@ def test_the_evidence_of_a_strong_prior_has_its_derivative_in_float32(form):
     np.testing.assert_allclose(jax.grad(evidence)(np.float32(1e5)), (high - low) / 2e3, rtol=0.1)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("shared", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_the_evidence_far_from_the_prior_mean_has_its_derivatives_in_float32(shared):
     estimator, x, y, *_ = far_and_certain(1e4, 5.0, "full", shared=shared)
     statistics = estimator.statistics(x, y)
@@ -603,7 +603,10 @@ def test_evidence_and_predictive_of_float32_keep_their_digits(name):
 
 @pytest.mark.parametrize(
     ("covariance", "shared"),
-    [("full", False), ("diagonal", True), pytest.param("spherical", False, marks=pytest.mark.thorough)],
+    [
+        ("diagonal", True),
+        *(pytest.param(form, False, marks=pytest.mark.thorough) for form in ("full", "spherical")),
+    ],
 )
 def test_a_large_mean_costs_no_digits_in_float32(covariance, shared):
     x = (REALS + 1e4).astype(np.float32)

@@ -28,7 +28,7 @@ def test_categorical_equals_scikit_learn():
 
 @pytest.mark.every_platform
 @pytest.mark.parametrize("platform", [jg.platform.CPU, jg.platform.ACCELERATOR], ids=["cpu", "accelerator"])
-@pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
+@pytest.mark.parametrize("labels", [pytest.param("hard", marks=pytest.mark.thorough), "weighted", "soft"])
 @pytest.mark.parametrize("sizes", [(3, 20, 2), (2, 300, 40)], ids=["few", "many"])
 def test_categories_are_counted_however_many_they_are(sizes, labels, platform):
     rng = np.random.default_rng(0)
@@ -302,6 +302,7 @@ def test_mixed_families_say_which_columns_of_the_whole_are_meant():
         jg.fit(jg.CategoricalNB((2, 3), alpha=np.ones(4)), np.zeros((4, 2), int), np.array([0, 1, 0, 1]))
 
 
+@pytest.mark.thorough
 def test_a_predictive_is_drawn_in_its_own_dtype():
     words = np.random.default_rng(0).poisson(3, (20, 3)).astype(np.float32)
     y = np.arange(20) % 2

@@ -88,7 +88,7 @@ def test_what_does_not_vary_in_the_rows_that_remain_is_a_constant(estimator, dty
     assert np.all(slope.scatter == 1)
 
 
-@pytest.mark.parametrize("estimator", [jg.QDA(), jg.GaussianNB()])
+@pytest.mark.parametrize("estimator", [jg.QDA(), pytest.param(jg.GaussianNB(), marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("gone", "distance"), [(100_000, 3.0), (40, 100_000.0)])
 def test_subtraction_adds_the_errors_of_what_was_read_at_once(estimator, gone, distance):
     """Its first row may be far from most others."""
@@ -165,7 +165,7 @@ def test_a_class_far_away_leaves_the_shared_variance_what_it_is(covariance):
     np.testing.assert_allclose(ours / np.outer(scale, scale), sigma / np.outer(scale, scale), atol=1e-5)
 
 
-@pytest.mark.parametrize("covariance", ["full", "diagonal", "spherical"])
+@pytest.mark.parametrize("covariance", [pytest.param("full", marks=pytest.mark.thorough), "diagonal", "spherical"])
 def test_the_variance_of_one_row_moves_with_the_weight_of_another(covariance):
     """S/N + ridge · pooled: from 0 and 9/5 by (x₁ − μ₀)²/N₀ = 2, and 0.7 (1 · 5/2 − 9/2)/(5/2)² of the pooled one."""
     x, y, weight = np.array([[1.0], [2.0], [0.0], [3.0]]), np.array([0, 0, 1, 1]), jnp.array([0.5, 0.0, 1.0, 1.0])
@@ -200,7 +200,7 @@ def test_what_weighs_nothing_has_a_derivative_when_it_is_taken_away_or_scaled():
 
 
 @each_form
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
+@pytest.mark.parametrize("ridge", [0.0, pytest.param(0.3, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("soft", [False, True])
 def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft):
     x, y = data()
@@ -216,7 +216,7 @@ def test_fit_is_the_maximum_likelihood_estimate(covariance, shared, ridge, soft)
     ("n", "d"),
     [(1720, 70), pytest.param(220, 200, marks=pytest.mark.thorough)],  # strips on a CPU: two, and four
 )
-@pytest.mark.parametrize("labels", ["hard", "weighted", "soft"])
+@pytest.mark.parametrize("labels", [pytest.param("hard", marks=pytest.mark.thorough), "weighted", "soft"])
 @pytest.mark.parametrize("shared", [True, False])
 def test_wide_scatters_and_their_derivatives(n, d, labels, shared):
     """d/dx_i of Σ_ij A_ij S_ij is r_ik (A + Aᵀ)(x_i − μ_k), since the rest of a class is about its mean."""
@@ -243,7 +243,9 @@ def test_wide_scatters_and_their_derivatives(n, d, labels, shared):
 
 
 @each_scatter
-@pytest.mark.parametrize("apart", [1.0, 100.0])  # about one point, and about the mean of each class
+@pytest.mark.parametrize(
+    "apart", [1.0, pytest.param(100.0, marks=pytest.mark.thorough)]
+)  # about one point, and about the mean of each class
 def test_moments_of_rows_that_classes_share_and_their_derivatives(covariance, shared, apart):
     """d/dr_ik of Σ_kj A_kj S_kj is Σ_j A_kj (x_ij − μ_kj)², and d/dx_ij is 2 Σ_k r_ik A_kj (x_ij − μ_kj)."""
     rng, (n, d) = np.random.default_rng(0), (300, 24)
@@ -266,6 +268,7 @@ def test_moments_of_rows_that_classes_share_and_their_derivatives(covariance, sh
     np.testing.assert_allclose(by_r, np.einsum("kj,nkj->nk", towards, centred**2), rtol=1e-8, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_moments_of_rows_that_classes_share_keep_their_digits(run_script):
     """In float32 at a mean of a hundred thousand deviations, near to each other and far apart; as XLA optimises them.
 
@@ -540,7 +543,7 @@ def test_class_weights_count_past_two_to_the_24_in_float32():
         (jg.GaussianNB(ridge=0.0), "the covariance of class 1 is singular"),
     ],
 )
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_singular_covariance_names_the_class_and_the_remedy(estimator, message, dtype):
     x, y = data()
     x[:, 3] = x[:, 0] + 2 * x[:, 1]
@@ -554,6 +557,7 @@ def test_singular_covariance_names_the_class_and_the_remedy(estimator, message, 
     jg.fit(jg.GDA(estimator.covariance, shared=estimator.shared), x.astype(dtype), y)
 
 
+@pytest.mark.thorough
 def test_gradient_is_finite_where_float32_lifts_a_covariance():
     x, y = data(n=9)
     x = jnp.asarray(x, jnp.float32)

@@ -287,6 +287,7 @@ def test_second_derivatives_through_fit_and_scores(case):
     check_grads(*through_fit_and_scores(case), order=2, modes=("fwd",), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.thorough
 @each(ESTIMATORS, first=("QDA",))
 def test_the_derivative_of_a_stack_is_a_stack_of_derivatives(case):
     """Of statistics that merge, are taken away and scaled."""

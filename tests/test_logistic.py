@@ -45,7 +45,7 @@ def test_optimum_equals_scikit_learn(load, l2):
     [
         (load_breast_cancer, np.float32, 5e-5),
         pytest.param(load_breast_cancer, np.float64, 5e-5, marks=pytest.mark.thorough),
-        (load_digits, np.float32, 2e-3),
+        pytest.param(load_digits, np.float32, 2e-3, marks=pytest.mark.thorough),
     ],
 )
 def test_raw_units_are_no_obstacle(load, dtype, error):
@@ -125,7 +125,7 @@ def test_vmap_over_penalties_and_data_equals_a_loop():
         np.testing.assert_allclose(stacked.bias[i], jg.fit(jg.LogisticRegression(), batch[i], y).bias, atol=1e-6)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.thorough), 3])
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_separable_data_without_a_penalty_end_with_a_statement(classes, dtype):
     x, y = overlapping(classes=classes)
@@ -195,7 +195,7 @@ def test_constant_features_and_an_empty_class(l2):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("traced", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
     """One class of iris is separable from the others; and rows that touch the hyperplane do not hold it."""
     iris = load_iris(return_X_y=True)
@@ -209,7 +209,7 @@ def test_partly_separable_data_have_no_finite_optimum_either(dtype, traced):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("most", [2**11, 0])
+@pytest.mark.parametrize("most", [pytest.param(2**11, marks=pytest.mark.thorough), 0])
 def test_features_that_depend_on_each_other_separate_nothing(monkeypatch, dtype, most):
     """Indicators that sum to one leave the optimum without a place of its own, but finite."""
     rng = np.random.default_rng(0)
@@ -264,7 +264,7 @@ def hessian_of(problem, table):
         pytest.param((0, 1, 2, 3), 3, 30, marks=pytest.mark.thorough),
         ((0, 3), 3, 30),
         ((0, 1, 2), 70, 30),  # in two, then mirrored
-        ((0, 1), 70, 15),  # half of the rows weigh nothing
+        pytest.param((0, 1), 70, 15, marks=pytest.mark.thorough),  # half of the rows weigh nothing
         pytest.param((0, 1), 3, 16, marks=pytest.mark.thorough),
         pytest.param((0, 1, 2), 3, 9, marks=pytest.mark.thorough),
     ],
@@ -309,7 +309,9 @@ def test_derivatives_of_the_loss_are_what_autodiff_makes_of_it(seen, d, end):
     chex.assert_trees_all_close(*results, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("seen", [(0, 1), (0, 1, 2), (0, 3)])  # of four classes two have no data
+@pytest.mark.parametrize(
+    "seen", [pytest.param((0, 1), marks=pytest.mark.thorough), (0, 1, 2), (0, 3)]
+)  # of four classes two have no data
 def test_the_mean_curvature_is_that_of_all_contrasts(seen):
     rng, k = np.random.default_rng(7), 1 + max(seen)
     x, fraction = rng.normal(size=(40, 3)), np.zeros((40, k))
@@ -334,7 +336,7 @@ def test_the_mean_curvature_is_that_of_all_contrasts(seen):
     np.testing.assert_allclose(found / np.outer(size, size), exact / np.outer(size, size), atol=0.4)
 
 
-@pytest.mark.parametrize("traced", [False, True])
+@pytest.mark.parametrize("traced", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_correlated_features_take_few_steps(traced):
     """Also where each of a stack is fitted; without a preconditioner they are 450 and more."""
     digits = load_digits()
@@ -389,7 +391,7 @@ def test_absent_rows_may_hold_anything_where_there_is_a_preconditioner():
     np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), posterior, atol=5e-3)
 
 
-@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.thorough), 4])
 def test_the_loss_of_rows_in_blocks_is_that_of_numpy(classes):
     n, d, l2 = 601, 3, 0.3  # three blocks, of which two have a row in common
     rng = np.random.default_rng(3)
@@ -414,7 +416,7 @@ def test_the_loss_of_rows_in_blocks_is_that_of_numpy(classes):
     np.testing.assert_allclose(gradient.ravel(), differences, atol=1e-8)
 
 
-@pytest.mark.parametrize("classes", [1, 2, 3])
+@pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_without_any_weight_a_traced_fit_knows_nothing_and_is_finite_but_for_classes_without_data(classes):
     x, y = overlapping(classes=classes)
     fit = jax.jit(lambda w: jg.train(jg.LogisticRegression(), x, y, num_classes=classes, sample_weight=w))
@@ -424,7 +426,7 @@ def test_without_any_weight_a_traced_fit_knows_nothing_and_is_finite_but_for_cla
     assert report.converged
 
 
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", [pytest.param(2, marks=pytest.mark.thorough), 3])
 def test_newton_and_l_bfgs_reach_the_same_optimum(monkeypatch, classes):
     x, y = overlapping(classes=classes)
     newton, report = jg.train(jg.LogisticRegression(), x, y)
@@ -438,6 +440,7 @@ def test_newton_and_l_bfgs_reach_the_same_optimum(monkeypatch, classes):
     np.testing.assert_allclose(newton.weights, quasi.weights, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_a_start_near_the_optimum_saves_steps_and_changes_nothing_else():
     x, y = load_wine(return_X_y=True)
     estimator = jg.LogisticRegression(l2=1.0, tolerance=1e-8)
@@ -453,7 +456,7 @@ def test_a_start_near_the_optimum_saves_steps_and_changes_nothing_else():
     assert jg.train(jg.LogisticRegression(), x, y, start=cold)[1].steps <= 1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.thorough)])
 def test_a_start_far_from_the_optimum_ends_there_too(dtype):
     """Where every probability is 0 or 1 there is hardly a curvature to go by."""
     rng = np.random.default_rng(0)
@@ -483,7 +486,7 @@ def test_a_start_that_does_not_fit_is_refused():
             jg.train(jg.LogisticRegression(), x, y, start=wrong)
 
 
-@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("k", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_start_far_out_costs_no_more_than_none(k):
     for seed in range(6):
         rng = np.random.default_rng(seed)
@@ -494,6 +497,7 @@ def test_a_start_far_out_costs_no_more_than_none(k):
         assert far.steps <= none.steps + 1
 
 
+@pytest.mark.thorough
 def test_weights_whose_sum_overflows_are_refused_and_tiny_ones_are_not():
     x, y = overlapping()
     weight = np.full(len(y), 1e308)
@@ -507,6 +511,7 @@ def test_weights_whose_sum_overflows_are_refused_and_tiny_ones_are_not():
     assert np.isfinite(jg.fit(jg.LogisticRegression(), x, y, sample_weight=small).bias).all()
 
 
+@pytest.mark.thorough
 def test_what_a_class_without_data_might_hold_moves_nothing():
     """The derivative by its responsibilities is zero, as is its share."""
     x, y = overlapping()
@@ -523,6 +528,7 @@ def test_a_step_that_is_too_long_on_a_saturated_row_does_not_end_the_search(seed
     assert report.converged
 
 
+@pytest.mark.thorough
 def test_the_weight_of_an_absent_row_has_its_derivative_where_it_alone_varies():
     x, y, weight = np.random.default_rng(0).normal(size=(30, 2)), np.arange(30) % 2, np.ones(30)
     x[:, 1], x[-1, 1], weight[-1] = 3.0, 5.0, 0.0
@@ -535,6 +541,7 @@ def test_the_weight_of_an_absent_row_has_its_derivative_where_it_alone_varies():
     np.testing.assert_allclose(slope, (weights(weight + h * (weight == 0)) - weights(weight)) / h, rtol=1e-4)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("classes", [2, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_constant_feature_has_a_derivative(classes):
     x, y = np.array([[0.0, 1], [1, 1], [2, 1], [3, 1], [1, 1], [4, 1]]), np.arange(6) % classes
@@ -550,7 +557,7 @@ def test_a_constant_feature_has_a_derivative(classes):
         assert np.abs(slope[:, i]).max() > 0.01
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.thorough)])
 def test_a_value_that_one_of_two_classes_alone_shows_separates(dtype):
     """Rows with it are classified ever more surely; what is left of them must not be rounding."""
     for seed in range(8):
@@ -570,7 +577,7 @@ def test_a_warning_names_the_line_that_called():
     assert warned[0].filename == __file__
 
 
-@pytest.mark.parametrize("optimizer", [None, optax.adam(0.1)])
+@pytest.mark.parametrize("optimizer", [None, pytest.param(optax.adam(0.1), marks=pytest.mark.thorough)])
 def test_separable_data_of_many_features_are_left_as_soon_as_the_loss_says_so(optimizer):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(100, 400)), np.arange(100) % 2

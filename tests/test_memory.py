@@ -70,6 +70,7 @@ def run(expression):
     return json.loads(result.stdout)
 
 
+@pytest.mark.thorough
 def test_a_dense_fit_takes_at_most_a_quarter_of_its_data():
     assert run("dense(jg.QDA(), np)") < 0.25
 

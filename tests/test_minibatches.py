@@ -47,6 +47,7 @@ def test_many_epochs_come_close_to_the_optimum(classes):
     assert abs(unfitted).max() > 0.4  # so the bound says something
 
 
+@pytest.mark.thorough
 def test_a_first_batch_of_one_row_is_a_unit_too():
     x, y = data()
     x = 1_000 * x  # far from any unit that could be guessed

@@ -26,7 +26,6 @@ fit: Any = jg.fit
 
 BY_NAME = {case.name: case for case in CASES}
 TAKES_MISSING = [case for case in CASES if case.estimator.takes_missing]
-each_fit = each(TAKES_MISSING)
 
 
 def close(a, b, tolerance=1e-10):
@@ -92,7 +91,7 @@ def test_scores_integrate_out_what_was_not_observed(case):
 
 
 @of_a_cpu
-@pytest.mark.parametrize("name", ["GaussianNB", "QDA"])
+@pytest.mark.parametrize("name", ["GaussianNB", pytest.param("QDA", marks=pytest.mark.thorough)])
 def test_rows_that_cores_share_are_summed_scored_and_filled_in_as_by_one_program(name, monkeypatch):
     case = BY_NAME[name]
     x, y, observed = partly(case, n=200)
@@ -193,7 +192,7 @@ def test_mixed_families_are_fitted_each_as_by_itself():
         close(density, jg.fit(estimator, x[:, list(columns)], y, observed=observed[:, list(columns)]).density)
 
 
-@each_fit
+@each(TAKES_MISSING, first=("QDA",))
 def test_partial_batches_merge_and_subtract(case):
     x, y, observed = partly(case)
     given = jg.fit(case.estimator, *case.data()) if case.estimator.fills_in else None
@@ -217,7 +216,7 @@ def test_partial_batches_merge_and_subtract(case):
     close(of(slice(None), sample_weight=weight), of(np.repeat(np.arange(len(x)), weight)))
 
 
-@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("soft", [False, pytest.param(True, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("given", [jg.LDA(), jg.QDA(), jg.GDA("spherical", shared=True), jg.GaussianNB()])
 def test_statistics_expected_under_a_classifier_of_another_form(given, shared, soft):
@@ -269,7 +268,9 @@ def by_numpy(c, k, x, observed):
     return stats.multivariate_normal(mean[o], covariance[np.ix_(o, o)]).logpdf(x[o]), filled, spread
 
 
-@pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA()], ids=["LDA", "QDA"])
+@pytest.mark.parametrize(
+    "estimator", [jg.LDA(), pytest.param(jg.QDA(), marks=pytest.mark.thorough)], ids=["LDA", "QDA"]
+)
 def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
     c, x, y, observed = few_missing(estimator)
     assert Mask.counted(observed).most_missing == Mask.counted(jnp.asarray(observed)).most_missing == 4
@@ -302,6 +303,7 @@ def test_of_few_missing_features_what_depends_on_them_is_made_of_few(estimator):
         close(moments.scatter, scatter.sum(axis=0, keepdims=True) if len(moments.scatter) == 1 else scatter, 1e-9)
 
 
+@pytest.mark.thorough
 def test_a_group_of_columns_knows_how_few_of_it_are_missing():
     _, x, y, observed = few_missing(jg.QDA())
     few, whole = inputs.check_rows(x, observed=observed, counts=True), inputs.check_rows(x, observed=observed)
@@ -311,6 +313,7 @@ def test_a_group_of_columns_knows_how_few_of_it_are_missing():
     close(c.density.log_marginal(few.astype(float)), c.density.log_marginal(whole.astype(float)))
 
 
+@pytest.mark.thorough
 def test_the_likelihood_of_few_missing_features_has_its_derivatives():
     c, x, _, observed = few_missing(jg.QDA(), n=120)
 
@@ -400,6 +403,7 @@ def test_gradients_go_through_a_fit_by_em():
     check_grads(loss, arguments, order=1, modes=("rev",), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_fit_by_em_goes_on_until_its_gradients_are_exact():
     rng, y = np.random.default_rng(3), np.arange(60) % 3
     x = rng.normal(size=(60, 3)) @ rng.normal(size=(3, 3)) + rng.normal(size=(3, 3))[y]
@@ -414,6 +418,7 @@ def test_a_fit_by_em_goes_on_until_its_gradients_are_exact():
     check_grads(loss, (np.where(observed, x, 0.0),), order=1, modes=("rev",), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.thorough
 def test_a_fit_by_em_in_float32_ends_though_rounding_makes_its_evidence_fall():
     rng, y = np.random.default_rng(0), np.arange(500) % 3
     x = rng.normal(size=(500, 10)) @ rng.normal(size=(10, 10)) / 300 + rng.normal(size=(3, 10))[y] / 100
@@ -501,6 +506,7 @@ def test_imputation_is_the_conditional_mean_and_its_draws_have_it():
     np.testing.assert_allclose(np.cov(draws[:, m].T), spread, rtol=0.05, atol=0.05 * spread.max())
 
 
+@pytest.mark.thorough
 def test_imputation_of_a_mixture_of_families():
     case = BY_NAME["MixedNB"]
     c = jg.fit(case.estimator, *case.data())
@@ -515,6 +521,7 @@ def test_imputation_of_a_mixture_of_families():
     close(jg.impute(bits, some[0], ~np.isnan(some[0]))[1], posterior @ np.exp(bits.density.log_present[:, 1]))
 
 
+@pytest.mark.thorough
 def test_imputation_beside_a_family_that_has_nothing_to_fill_in_with():
     """A category that was seen says which class a row may be of; it need not have a mean."""
     case = BY_NAME["MixedNB"]
@@ -725,8 +732,7 @@ def test_a_fit_with_missing_features_begins_where_its_prior_alone_makes_it_possi
     "estimator",
     [
         jg.GaussianNB(),
-        jg.QDA(),
-        *(pytest.param(e, marks=pytest.mark.thorough) for e in (jg.GDA("spherical", shared=False), jg.LDA())),
+        *(pytest.param(e, marks=pytest.mark.thorough) for e in (jg.GDA("spherical", shared=False), jg.LDA(), jg.QDA())),
     ],
     ids=str,
 )
@@ -855,7 +861,9 @@ def test_what_is_refused_and_why(call, error, message):
         pytest.param(jg.QDA(), "float32", 1.0, marks=pytest.mark.thorough),
         pytest.param(jg.LDA(), "float64", 1.0, marks=pytest.mark.thorough),
         pytest.param(jg.QDA(ridge=0.1), "float64", 0.0, marks=pytest.mark.thorough),
-        (jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,)))), "float64", 1.0),
+        pytest.param(
+            jg.MixedNB(((jg.LDA(), (0, 1)), (jg.PoissonNB(), (2,)))), "float64", 1.0, marks=pytest.mark.thorough
+        ),
     ],
     ids=["LDA32", "QDA32", "LDA64", "QDA64", "mixed"],
 )
@@ -902,6 +910,7 @@ def test_a_class_that_is_impossible_fills_nothing_in():
     close(jg.impute(three, row, observed), jg.impute(two, row, observed))
 
 
+@pytest.mark.thorough
 def test_what_fills_in_is_of_the_same_columns():
     rng, y = np.random.default_rng(0), np.arange(30) % 2
     x = rng.normal(size=(30, 3)) + y[:, None]
@@ -967,6 +976,7 @@ def em_by_numpy(x, y, observed, ridge, steps):
     return sigma
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "error"), [(np.float32, 2e-3), pytest.param(np.float64, 2e-4, marks=pytest.mark.thorough)]
 )
@@ -980,11 +990,12 @@ def test_em_goes_on_where_a_ridge_has_made_the_evidence_fall_and_turn(dtype, err
     np.testing.assert_allclose(found, expected, atol=error)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "estimator",
     [
         jg.QDA(ridge=0.01),
-        pytest.param(jg.MixedNB(((jg.QDA(ridge=0.01), (0, 2, 1, 3)),)), marks=pytest.mark.thorough),
+        jg.MixedNB(((jg.QDA(ridge=0.01), (0, 2, 1, 3)),)),
     ],
 )
 def test_a_large_mean_costs_no_digits_where_features_are_missing(estimator):
@@ -1009,6 +1020,7 @@ def test_a_class_near_zero_keeps_its_digits_beside_one_far_away():
     np.testing.assert_allclose(single.cholesky, double.cholesky, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_prior_mean_is_where_it_was_after_em():
     rng, y = np.random.default_rng(0), np.arange(40) % 2
     x, observed = rng.normal(size=(40, 2)) + 50.0, rng.random((40, 2)) < 0.7
@@ -1069,6 +1081,7 @@ def test_what_was_observed_gives_a_t_of_few_degrees_its_mean():
     np.testing.assert_array_equal(jg.impute(alone, row, np.zeros(2, bool)), [0.0, np.nan])  # Cauchy's has none
 
 
+@pytest.mark.thorough
 def test_a_fit_goes_on_where_em_is_slow():
     """Anderson (1957), as above, with nine in ten of the second feature lost."""
     rng = np.random.default_rng(3)

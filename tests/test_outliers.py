@@ -153,7 +153,11 @@ def test_what_is_refused_and_why(verb):
             {"log_evidence": 0.83, "mahalanobis": 0.83, "relative_mahalanobis": 0.89},
             marks=pytest.mark.thorough,
         ),
-        (jg.QDA(ridge=1e-1), {"log_evidence": 0.94, "mahalanobis": 0.93, "relative_mahalanobis": 0.95}),
+        pytest.param(
+            jg.QDA(ridge=1e-1),
+            {"log_evidence": 0.94, "mahalanobis": 0.93, "relative_mahalanobis": 0.95},
+            marks=pytest.mark.thorough,
+        ),
     ],
 )
 def test_eights_and_nines_stand_out_from_the_digits_that_were_seen(estimator, least):

@@ -446,6 +446,7 @@ def shares(monkeypatch):
     return lengths
 
 
+@pytest.mark.thorough
 @of_a_cpu
 def test_rows_that_cores_share_have_weights_and_keep_their_dtype_and_their_number(shares):
     estimator, x, y, present = jg.GaussianNB(), X[:20].astype(np.float32), Y[:20], np.arange(20) % 3 > 0
@@ -655,7 +656,7 @@ LEVELS = RNG.integers(0, 3, (N, 4))
         (jg.MultinomialNB(), MultinomialNB(), scipy.sparse.csr_array(WORDS)),
         pytest.param(jg.MultinomialNB(), MultinomialNB(), WORDS, marks=pytest.mark.thorough),
         pytest.param(jg.BernoulliNB(), BernoulliNB(), BITS, marks=pytest.mark.thorough),
-        (jg.CategoricalNB(3), CategoricalNB(min_categories=3), LEVELS),
+        pytest.param(jg.CategoricalNB(3), CategoricalNB(min_categories=3), LEVELS, marks=pytest.mark.thorough),
         (jg.LogisticRegression(l2=0.5), LogisticRegression(C=2.0, tol=1e-10, max_iter=1000), X),
     ],
 )
@@ -665,7 +666,13 @@ def test_rows_left_out_are_scored_as_scikit_learn_scores_them(estimator, peer, x
     check_against(leave_one_out(estimator, x[rows], Y[rows]), posterior, Y[rows], rtol=1e-5, atol=1e-9)
 
 
-@pytest.mark.parametrize(("estimator", "dtype"), [(jg.GaussianNB(prior_alpha=1.0), np.float32), (jg.LDA(), np.float64)])
+@pytest.mark.parametrize(
+    ("estimator", "dtype"),
+    [
+        (jg.GaussianNB(prior_alpha=1.0), np.float32),
+        pytest.param(jg.LDA(), np.float64, marks=pytest.mark.thorough),
+    ],
+)
 def test_rows_are_left_out_in_parts_with_weights_an_outlier_and_a_class_of_one_row(estimator, dtype):
     """Taking the outlier away from sums in float32 would leave no digits of the others."""
     x, y, weight = X[:30].astype(dtype), Y[:30].copy(), RNG.integers(0, 3, 30).astype(dtype)
@@ -680,7 +687,9 @@ def test_rows_are_left_out_in_parts_with_weights_an_outlier_and_a_class_of_one_r
     check_against(ours, expected, y, ~absent, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("x", [WORDS[:20], WORDS[:20] / 4, scipy.sparse.csr_array(WORDS[:20])])
+@pytest.mark.parametrize(
+    "x", [WORDS[:20], pytest.param(WORDS[:20] / 4, marks=pytest.mark.thorough), scipy.sparse.csr_array(WORDS[:20])]
+)
 def test_a_grid_of_hyperparameters_for_rows_left_out(x):
     def loss(alpha):
         return leave_one_out(jg.MultinomialNB(alpha), x, Y[:20]).log_loss.mean()
@@ -722,7 +731,8 @@ def test_what_is_wrong_without_any_fold_names_none():
         jg.cross_validate(jg.QDA(pooling=2.0), X, Y, observed=np.ones_like(X, bool))
 
 
-@pytest.mark.parametrize("observed", [None, np.ones((40, 3), bool)])  # merged, and fitted one by one
+# merged, and fitted one by one
+@pytest.mark.parametrize("observed", [None, pytest.param(np.ones((40, 3), bool), marks=pytest.mark.thorough)])
 def test_a_fold_without_which_there_is_no_fit_is_named(observed):
     x = np.random.default_rng(0).normal(size=(40, 3))
     x[:30, 2] = 1.0  # the last ten alone say how it varies

@@ -632,7 +632,7 @@ def test_sums_that_overflow_only_when_parts_are_added_are_refused(in_pieces_of):
 
 @pytest.mark.usefixtures("as_on_an_accelerator")
 @pytest.mark.parametrize("container", ["csr with duplicates", "bcoo with padding", "bcoo with duplicates", "bcsr"])
-@pytest.mark.parametrize("family", ["multinomial", "Bernoulli MLE"])
+@pytest.mark.parametrize("family", ["multinomial", pytest.param("Bernoulli MLE", marks=pytest.mark.thorough)])
 def test_the_accelerators_choices_give_the_same(container, family):
     estimator, x = FAMILIES[family]
     rows = CONTAINERS[container](x)
@@ -747,6 +747,7 @@ def test_many_classes_of_few_entries_each(density):
         np.testing.assert_array_equal(found.feature_sum.value, expected.toarray())
 
 
+@pytest.mark.thorough
 def test_sparse_equals_dense_in_float32(run_script):
     """On text: many rare words, whose logs are large in all classes."""
     differences = run_script(
@@ -801,6 +802,7 @@ def test_long_rows_keep_their_digits(columns):
     np.testing.assert_allclose(found - found[:, :1], exact, atol=2e-3, rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_how_long_a_row_is_changes_nothing_that_is_seen_of_a_value(run_script):
     """The products of a matrix with a long row are summed in float64, of values as they are in the working dtype."""
     printed = run_script(

@@ -178,6 +178,7 @@ def test_calls_are_timed_in_turn():
     assert len(calls) > 6 + 2 * 2  # before each that is timed come others
 
 
+@pytest.mark.thorough
 def test_a_throughput_run_writes_json_and_png_which_make_the_report(monkeypatch, tmp_path, capsys):
     rows = ("Gaussian NB fit, device", "multinomial posterior, CSR")
     assert run(monkeypatch, "throughput", "--quick", "--out", tmp_path, "--rows", *rows) == 0

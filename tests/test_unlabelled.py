@@ -40,7 +40,7 @@ def clusters(n=150, seed=0):
     ("covariance", "shared", "peer"),
     [
         ("full", False, "full"),
-        ("full", True, "tied"),
+        pytest.param("full", True, "tied", marks=pytest.mark.thorough),
         pytest.param("diagonal", False, "diag", marks=pytest.mark.thorough),
         pytest.param("spherical", False, "spherical", marks=pytest.mark.thorough),
     ],
@@ -55,10 +55,9 @@ def test_steps_that_cores_share_are_those_of_scikit_learn_as_well(dealt):
     assert dealt.count(3) == 2
 
 
+@pytest.mark.thorough
 @of_a_cpu
-@pytest.mark.parametrize(
-    "name", ["LDA", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("QDA", "GaussianNB", "MixedNB"))]
-)
+@pytest.mark.parametrize("name", ["LDA", "QDA", "GaussianNB", "MixedNB"])
 def test_runs_that_cores_share_are_those_of_one_program(name, request):
     case = BY_NAME[name]
     x, y = case.data(n=200)
@@ -83,6 +82,7 @@ def test_runs_that_cores_share_are_those_of_one_program(name, request):
         runs(missing)
 
 
+@pytest.mark.thorough
 @of_a_cpu
 def test_steps_that_cores_share_are_traced_for_the_tuning_of_the_call(dealt, monkeypatch):
     x, traced = clusters()[0], []
@@ -342,6 +342,7 @@ def test_what_is_refused_and_why(options, error, message):
         jg.train_em(arguments.pop("estimator"), **arguments)
 
 
+@pytest.mark.thorough
 def test_a_start_is_not_blamed_for_what_is_not_of_it():
     x, _ = clusters(30)
     start = jg.fit(jg.GaussianNB(), x, np.arange(30) % 3)
@@ -391,6 +392,7 @@ def test_the_seed_of_a_class_is_the_mean_of_what_was_observed():
     np.testing.assert_array_equal(found[4:], np.eye(2))
 
 
+@pytest.mark.thorough
 def test_the_best_run_is_the_one_that_raised_evidence_and_prior_highest():
     """Here the evidence alone prefers another."""
     rng = np.random.default_rng(0)
@@ -418,6 +420,7 @@ def test_a_class_near_zero_keeps_its_digits_beside_one_far_away():
     np.testing.assert_allclose(c.density.scale[0] ** 2, 0.29296875, rtol=1e-6)
 
 
+@pytest.mark.thorough
 def test_whole_numbers_need_no_promotion():
     counts = np.random.default_rng(0).poisson(4.0, (30, 2))
     options = {"num_classes": 2, "key": jax.random.key(0), "start": "random"}
@@ -440,7 +443,8 @@ def by_unlabelled_weight(estimator, x, y, unit, dtype, *, size=1.0, tolerance=1e
     return forward * unit / size
 
 
-@pytest.mark.parametrize("estimator", [jg.LDA(), pytest.param(jg.GaussianNB(), marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()])
 def test_derivatives_do_not_depend_on_units(estimator):
     x, y = load_wine(return_X_y=True)
     x = x[:, [0, 7, 10, 12]]  # of which the deviations are 0.8, 0.1, 0.2 and 314
@@ -520,6 +524,7 @@ def test_the_weight_of_an_absent_row_without_a_label_has_its_derivative():
     np.testing.assert_allclose(jax.grad(mean)(jnp.array([1.0] * 6 + [0]))[6], (8 - 9.5) / 3, rtol=1e-4)
 
 
+@pytest.mark.thorough
 def test_a_turn_of_the_evidence_on_the_way_does_not_end_a_run():
     """With alpha > 0 each step raises evidence and log prior together, of which the first turns long before the end."""
     rng = np.random.default_rng(1)
@@ -537,6 +542,7 @@ def test_a_turn_of_the_evidence_on_the_way_does_not_end_a_run():
     np.testing.assert_allclose(np.exp(jg.log_posterior(c, x)), np.exp(jg.log_posterior(end, x)), atol=0.03)
 
 
+@pytest.mark.thorough
 def test_float32_goes_on_while_rounding_hides_what_steps_raise():
     rng = np.random.default_rng(0)
     y = np.arange(120) % 3
@@ -592,6 +598,7 @@ def test_labels_without_a_sign_are_labels_under_a_trace_too():
     assert np.isnan(of_two(labels)).all()
 
 
+@pytest.mark.thorough
 def test_a_run_that_broke_down_is_not_the_best():
     x = np.random.default_rng(0).normal(size=(12, 2))
     estimator = jg.QDA(ridge=0.0)
