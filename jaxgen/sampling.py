@@ -68,9 +68,11 @@ def sample(
     n = arguments.check_integer("n", n)
     needs_total = optional(c.density, "needs_total_count")
     if (total_count is not None) != needs_total:
+        name = type(c.density).__name__
         raise ValueError(
-            "total_count must be given for the multinomial, and for no other family; found "
-            f"{'none' if total_count is None else 'one'} for {type(c.density).__name__}."
+            f"total_count must be given for {name}, which has shares of words alone; found none. Give one, or (n,)."
+            if needs_total
+            else f"total_count is for families that have shares of words alone; found one for {name}. Leave it out."
         )
     num_classes = c.class_shape[0]
     if y is not None:
