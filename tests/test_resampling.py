@@ -521,7 +521,7 @@ def beside_numbers(n=30):
 
 
 @pytest.mark.parametrize("weight", [None, SOME.random(30) * (SOME.random(30) < 0.8)], ids=["", "weighted"])
-@pytest.mark.parametrize("prior_alpha", [0.0, 0.3])
+@pytest.mark.parametrize("prior_alpha", [pytest.param(0.0, marks=pytest.mark.thorough), 0.3])
 def test_each_family_leaves_out_what_it_has_of_a_sparse_row(weight, prior_alpha):
     estimator = dataclasses.replace(WORDS_BESIDE_NUMBERS, prior_alpha=prior_alpha)
     x, y = beside_numbers(), Y[:30].copy()
@@ -575,7 +575,11 @@ def test_a_word_that_one_class_alone_has_when_its_row_is_left_out_is_an_error_th
 
 
 @pytest.mark.parametrize(
-    ("estimator", "x"), [(jg.ComplementNB(), WORDS[:20]), (WORDS_BESIDE_NUMBERS, beside_numbers(20))]
+    ("estimator", "x"),
+    [
+        (jg.ComplementNB(), WORDS[:20]),
+        pytest.param(WORDS_BESIDE_NUMBERS, beside_numbers(20), marks=pytest.mark.thorough),
+    ],
 )
 def test_rows_that_are_taken_away_in_parts_have_derivatives_by_hyperparameters(estimator, x):
     rows, leaves, structure = scipy.sparse.csr_array(x), *jax.tree.flatten(estimator)

@@ -141,7 +141,9 @@ def test_weights_and_soft_labels(family, labels, weight):
         close(c, jg.fit(estimator, x, labels, num_classes=K, sample_weight=weight))
 
 
-@pytest.mark.parametrize("container", ["csr", "bcoo with duplicates", "padded rows"])
+@pytest.mark.parametrize(
+    "container", ["csr", "bcoo with duplicates", pytest.param("padded rows", marks=pytest.mark.thorough)]
+)
 def test_families_side_by_side(container):
     rows, dense = CONTAINERS[container](MIXTURE), jg.fit(MIXED, MIXTURE, Y)
     close(jg.fit(MIXED, rows, Y), dense)
@@ -178,6 +180,7 @@ def test_families_side_by_side_under_jit_and_their_gradients():
     close(by_values, by_x[tuple(x.indices.T)])
 
 
+@pytest.mark.thorough
 def test_families_side_by_side_without_a_row_whose_square_overflows():
     x, weight = MIXTURE.copy(), np.arange(N) != 4
     x[4, 0] = 1e200
@@ -213,6 +216,7 @@ def test_one_row_after_the_other_is_scored_by_families_that_are_prepared_once(mo
     close(posterior, jg.log_posterior(c, MIXTURE[:5]))
 
 
+@pytest.mark.thorough
 def test_families_side_by_side_in_folds_resamples_and_unlabelled():
     rows, partly = scipy.sparse.csr_array(MIXTURE), np.where(np.arange(N) % 3, Y, -1)
     close(jg.cross_validate(MIXED, rows, Y, folds=4), jg.cross_validate(MIXED, MIXTURE, Y, folds=4))
