@@ -55,9 +55,9 @@ def subtract(whole: S, part: S) -> S:
     Whole-number counts are exact; a class weight that is no whole number becomes 0 below 8 eps of the whole's. Moments
     lose digits where little remains: when rows of weight W are taken away at a distance D and R remain, with a
     deviation of σ, the mean errs by at most 4 eps (W/R) (D + σ) and the scatter by 8 eps (S + W D²), S that of the
-    whole; a variance below that becomes 0, which is what a constant has. To these come the errors that both had: of e
-    in the mean of the whole, (1 + W/R) e and W e (2D + (1 + W/R) e). Where little remains of much, merge what remains
-    instead.
+    whole; a variance below that becomes 0, and is fitted as that of a constant. To these come the errors that both had:
+    of e in the mean of the whole, (1 + W/R) e and W e (2D + (1 + W/R) e). Where little remains of much, merge what
+    remains instead.
 
     Args:
         whole: statistics, of any estimator's `statistics`, or merged already.

@@ -42,21 +42,43 @@ class _Sums(NamedTuple):
     Attributes:
         words: of each word, (d, K).
         total: of all words, (K,).
-        alpha: what is added to each sum, (K or 1, d or 1).
-        all_alpha: and to each total, (K or 1,).
     """
 
     words: Total
     total: Total
-    alpha: Any = None
-    all_alpha: Any = None
 
-    def smoothed(self, estimator: CountingEstimator[Any]) -> _Sums:
-        """The same with the pseudo-counts of an estimator."""
-        table = self.words.high.T
+
+class _Smoothed(NamedTuple):
+    """The same sums, and what is added to them.
+
+    Attributes:
+        sums: of words, and of all words.
+        alpha: to each sum, (K or 1, d or 1).
+        all_alpha: to each total, (K or 1,).
+    """
+
+    sums: _Sums
+    alpha: Any
+    all_alpha: Any
+
+    @classmethod
+    def of(cls, sums: _Sums, estimator: CountingEstimator[Any]) -> _Smoothed:
+        """With the pseudo-counts of an estimator: of the complement, those of one class are those of all."""
+        table = sums.words.high.T
         alpha = estimator.pseudo_count("alpha", table if estimator.classes_are_apart else table[:1])
         all_alpha = jnp.sum(jnp.broadcast_to(alpha, (len(alpha), table.shape[1])), axis=1)
-        return jax.tree.map(jnp.asarray, self._replace(alpha=alpha, all_alpha=all_alpha))
+        return jax.tree.map(jnp.asarray, cls(sums, alpha, all_alpha))
+
+    def at(self, words: Int[Array, " m"], classes: Int[Array, " c"]) -> tuple[Total, Total, Array, Array]:
+        """The sums of some words (m, c), the totals (c,), and what is added to either."""
+        place = words[:, None], classes[None]
+        sums = jax.tree.map(lambda limb: limb.at[place].get(mode="promise_in_bounds"), self.sums.words)
+        totals = jax.tree.map(lambda limb: limb[classes], self.sums.total)
+        one, other = (
+            (0 * classes if len(self.alpha) == 1 else classes),
+            (0 * words if self.alpha.shape[1] == 1 else words),
+        )
+        return sums, totals, self.alpha[one[None], other[:, None]], self.all_alpha[one]
 
 
 class _Leaving(NamedTuple):
@@ -101,8 +123,9 @@ def posterior_without_each(
     num_others = (np.bincount(rows.y, members)[rows.y] - members).astype(np.int32)
     num_words = in_limbs(np.bincount(x.rows, added, n), dtype)
     leaving = _Leaving(Row.of(rows, dtype), num_words, num_others, posterior)
-    lengths, columns = np.diff(x.starts), 2 if estimator.classes_are_apart else len(sums)
-    return _by_length(program, Entries.of(x, added), leaving, lengths, columns, (estimator, statistics, posterior))
+    looked_at = 2 if estimator.classes_are_apart else len(sums)  # classes, for each of its words
+    where = (estimator, statistics, posterior)
+    return _by_length(program, Entries.of(x, added), leaving, np.diff(x.starts), looked_at, where)
 
 
 def _by_length(
@@ -110,23 +133,21 @@ def _by_length(
     entries: Entries,
     leaving: _Leaving,
     lengths: Int[np.ndarray, " n"],
-    columns: int,
+    looked_at: int,
     where: tuple[Any, ...],
 ) -> Float[Array, "n classes"]:
     """The results of a program for all rows; where it pays, for those of about one length at a time."""
     level = np.zeros(len(lengths))
-    if lengths.max(initial=1) * len(lengths) * columns > _FEW_CELLS:
+    if lengths.max(initial=1) * len(lengths) * looked_at > _FEW_CELLS:
         level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
     groups = [np.flatnonzero(level == each) for each in np.unique(level)]
     tuning, found = platform.tuning_of(where[1]) or platform.CPU, []
     for mine in groups:
         length = int(lengths[mine].max(initial=1))
         some = entries._replace(longest=entries.longest[:length])
-        block = max(1, tuning.fold_elements // (2 * length * columns))
-        own = leaving if len(groups) == 1 else jax.tree.map(lambda leaf, mine=mine: leaf[mine], leaving)
+        block = max(1, tuning.fold_elements // (2 * length * looked_at))
+        own = jax.tree.map(lambda leaf, mine=mine: leaf[mine], leaving)
         found.append(over_all(partial(program, some, block=block), own, len(mine), length=length, where=where))
-    if len(groups) == 1:
-        return found[0]
     return jnp.concatenate(found)[np.argsort(np.concatenate(groups)).astype(np.int32)]
 
 
@@ -142,7 +163,8 @@ def _program(
 ) -> Float[Array, "n classes"]:
     """The log posterior by the multinomial, whose classes have a weight and a log prior; so many rows at a time."""
     class_weight, prior = classes
-    sums = sums.smoothed(estimator)
+    smoothed = _Smoothed.of(sums, estimator)
+    # The joint of all rows, with the prior of the others.
     changed = log_prior_without_each(class_weight, leaving.row, estimator.prior_alpha)
     changed += leaving.posterior - drop_impossible(prior)[None]
 
@@ -150,7 +172,7 @@ def _program(
         leaving, joint = given
         y, leaves = leaving.row.y, jnp.array([True, False])  # the class of the row without it, beside the same with it
         both, empty = jnp.stack([y, y]), leaving.num_others == 0
-        gain, possible = _log_ratios(sums, entries, leaving, both, leaves, reference=1, empty=empty)
+        gain, possible = _log_ratios(smoothed, entries, leaving, both, leaves, reference=1, empty=empty)
         joint = joint.at[y].add(jnp.where(possible[0], gain[0], -jnp.inf))
         return joint - log_sum_exp(joint)
 
@@ -169,12 +191,12 @@ def _complement_program(
     block: int,
 ) -> Float[Array, "n classes"]:
     """The log posterior by the complement, whose classes have so many rows; so many rows at a time."""
-    sums, classes = sums.smoothed(estimator), jnp.arange(len(num_rows), dtype=jnp.int32)
+    smoothed, classes = _Smoothed.of(sums, estimator), jnp.arange(len(num_rows), dtype=jnp.int32)
 
     def one(leaving: _Leaving) -> Array:
         y = leaving.row.y
         remain = jnp.where(classes == y, leaving.num_others, num_rows) > 0
-        gain, known = _log_ratios(sums, entries, leaving, classes, classes != y, reference=y)
+        gain, known = _log_ratios(smoothed, entries, leaving, classes, classes != y, reference=y)
         joint = jnp.where(remain | ~jnp.any(remain), -gain, -jnp.inf)
         return jnp.where(jnp.all(known), joint - log_sum_exp(joint), jnp.nan)
 
@@ -182,7 +204,7 @@ def _complement_program(
 
 
 def _log_ratios(
-    sums: _Sums,
+    smoothed: _Smoothed,
     entries: Entries,
     leaving: _Leaving,
     classes: Int[Array, " c"],
@@ -197,16 +219,13 @@ def _log_ratios(
     a long document are large, and about as large in all classes.
     """
     columns, x, added = entries.of_row(*leaving.row.x)
-    place, last = (columns[:, None], classes[None]), np.array(sums.alpha.shape, np.int32) - 1
-    alpha = sums.alpha[jnp.minimum(place[1], last[0]), jnp.minimum(place[0], last[1])]
-    all_alpha = sums.all_alpha[jnp.minimum(classes, last[0])]
-    words = jax.tree.map(lambda limb: limb.at[place].get(mode="promise_in_bounds"), sums.words)
+    words, total, alpha, all_alpha = smoothed.at(columns, classes)
     words = _without(words, jax.tree.map(lambda limb: limb[:, None], added), leaves[None])
-    total = _without(jax.tree.map(lambda limb: limb[classes], sums.total), leaving.num_words, leaves)
+    total = _without(total, leaving.num_words, leaves)
     total = jax.tree.map(lambda limb: jnp.where(leaves & empty, 0.0, limb), total)
     rounded = total.value + all_alpha
     sizes = jnp.broadcast_to(rounded[None], words.high.shape)
-    probability = safe_divide(words.value + alpha, sizes, 1 / sums.words.high.shape[0])
+    probability = safe_divide(words.value + alpha, sizes, 1 / len(smoothed.sums.words.high))
     possible = (probability != 0) | (x == 0)[:, None]
     probability = jnp.where(possible & (x > 0)[:, None], probability, 1.0)
     logs = matmul(x, jnp.log(probability / probability[:, reference][:, None]))

@@ -88,6 +88,16 @@ def test_what_does_not_vary_in_the_rows_that_remain_is_a_constant(estimator, dty
     assert np.all(slope.scatter == 1)
 
 
+@pytest.mark.parametrize("covariance", ["diagonal", pytest.param("full", marks=pytest.mark.thorough)])
+def test_a_class_of_which_nothing_remains_has_no_part_in_a_shared_variance(covariance):
+    x = (np.random.default_rng(0).normal(size=(40, 2)) + 1e3).astype(np.float32)
+    estimator, y = jg.GDA(covariance, shared=True), np.repeat([0, 1], 20)
+    whole, taken = (estimator.statistics(x[part], y[part], num_classes=2) for part in (slice(40), slice(20, 40)))
+    scatter = np.asarray(jg.subtract(whole, taken).scatter[0])
+    found = scatter if covariance == "diagonal" else np.diagonal(scatter)
+    np.testing.assert_allclose(found, 20 * x[:20].astype(float).var(axis=0), rtol=1e-4)
+
+
 @pytest.mark.parametrize("estimator", [jg.QDA(), pytest.param(jg.GaussianNB(), marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(("gone", "distance"), [(100_000, 3.0), (40, 100_000.0)])
 def test_subtraction_adds_the_errors_of_what_was_read_at_once(estimator, gone, distance):
