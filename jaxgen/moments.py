@@ -97,8 +97,8 @@ class Moments:
         scatter = self.scatter - part.scatter - self._outer(whole * fraction * delta, delta) - spread
         if scatter.shape[0] == rest.shape[0]:
             scatter = jnp.where(rest[..., None] > 0 if scatter.ndim == 3 else rest > 0, scatter, 0.0)
-        distance = jnp.where((rest > 0) & (gone > 0), mean.merge(-part.mean).value, 0.0)
-        squares = jnp.sum(gone * distance**2, axis=0, keepdims=True) if scatter.shape[0] == 1 else gone * distance**2
+        squares = gone * ((1 + fraction) * delta) ** 2  # of how far what remains is from what is gone
+        squares = jnp.sum(squares, axis=0, keepdims=True) if scatter.shape[0] == 1 else squares
         noise = 8 * jnp.finfo(scatter.dtype).eps * (diagonal(self.scatter) + squares)
         return Moments(class_weight, mean, without(scatter, diagonal(scatter) <= noise), feature_weight)
 
