@@ -74,11 +74,8 @@ class _Smoothed(NamedTuple):
         place = words[:, None], classes[None]
         sums = jax.tree.map(lambda limb: limb.at[place].get(mode="promise_in_bounds"), self.sums.words)
         totals = jax.tree.map(lambda limb: limb[classes], self.sums.total)
-        one, other = (
-            (0 * classes if len(self.alpha) == 1 else classes),
-            (0 * words if self.alpha.shape[1] == 1 else words),
-        )
-        return sums, totals, self.alpha[one[None], other[:, None]], self.all_alpha[one]
+        k, j = (0 * i if size == 1 else i for i, size in zip((classes, words), self.alpha.shape, strict=True))
+        return sums, totals, self.alpha[k[None], j[:, None]], self.all_alpha[k]
 
 
 class _Leaving(NamedTuple):
@@ -87,13 +84,13 @@ class _Leaving(NamedTuple):
     Attributes:
         row: its entries, label and weight.
         num_words: what it adds to a total.
-        num_others: of its class: entries of other rows for the multinomial, other rows for the complement.
+        is_all: whether nothing else is of its class: no words for the multinomial, no rows for the complement.
         posterior: the log posterior (K,) by all rows for the multinomial; nothing for the complement.
     """
 
     row: Row
     num_words: Total
-    num_others: Any
+    is_all: Any
     posterior: Any
 
 
@@ -113,16 +110,15 @@ def posterior_without_each(
     if estimator.classes_are_apart:
         of_classes = _Sums(jax.tree.map(jnp.transpose, statistics.feature_sum), in_limbs(sums.sum(axis=1), dtype))
         members, posterior = np.bincount(x.rows, added > 0, n), log_posterior(c, rows.x)
-        program = partial(_program, estimator, of_classes, (statistics.class_weight, c.log_prior))
+        program = partial(_multinomial_program, estimator, of_classes, (statistics.class_weight, c.log_prior))
     else:
         of_others = (1 - np.eye(len(sums))) @ sums
         of_classes = _Sums(in_limbs(of_others.T, dtype), in_limbs(of_others.sum(axis=1), dtype))
         members, posterior = np.ones(n), None
-        num_rows = np.bincount(rows.y, minlength=len(sums)).astype(np.int32)
-        program = partial(_complement_program, estimator, of_classes, num_rows)
-    num_others = (np.bincount(rows.y, members)[rows.y] - members).astype(np.int32)
+        program = partial(_complement_program, estimator, of_classes, np.bincount(rows.y, minlength=len(sums)) > 0)
+    is_all = np.bincount(rows.y, members)[rows.y] == members
     num_words = in_limbs(np.bincount(x.rows, added, n), dtype)
-    leaving = _Leaving(Row.of(rows, dtype), num_words, num_others, posterior)
+    leaving = _Leaving(Row.of(rows, dtype), num_words, is_all, posterior)
     looked_at = 2 if estimator.classes_are_apart else len(sums)  # classes, for each of its words
     where = (estimator, statistics, posterior)
     return _by_length(program, Entries.of(x, added), leaving, np.diff(x.starts), looked_at, where)
@@ -152,7 +148,7 @@ def _by_length(
 
 
 @partial(jax.jit, static_argnames="block")
-def _program(
+def _multinomial_program(
     estimator: CountingEstimator[Any],
     sums: _Sums,
     classes: tuple[Total, Float[Array, " classes"]],
@@ -171,7 +167,7 @@ def _program(
     def one(given: tuple[_Leaving, Array]) -> Array:
         leaving, joint = given
         y, leaves = leaving.row.y, jnp.array([True, False])  # the class of the row without it, beside the same with it
-        both, empty = jnp.stack([y, y]), leaving.num_others == 0
+        both, empty = jnp.stack([y, y]), leaving.is_all
         gain, possible = _log_ratios(smoothed, entries, leaving, both, leaves, reference=1, empty=empty)
         joint = joint.at[y].add(jnp.where(possible[0], gain[0], -jnp.inf))
         return joint - log_sum_exp(joint)
@@ -184,18 +180,18 @@ def _program(
 def _complement_program(
     estimator: CountingEstimator[Any],
     sums: _Sums,
-    num_rows: Int[Array, " classes"],
+    there: Bool[Array, " classes"],
     entries: Entries,
     leaving: _Leaving,
     *,
     block: int,
 ) -> Float[Array, "n classes"]:
-    """The log posterior by the complement, whose classes have so many rows; so many rows at a time."""
-    smoothed, classes = _Smoothed.of(sums, estimator), jnp.arange(len(num_rows), dtype=jnp.int32)
+    """The log posterior by the complement, of the classes that are there; so many rows at a time."""
+    smoothed, classes = _Smoothed.of(sums, estimator), jnp.arange(len(there), dtype=jnp.int32)
 
     def one(leaving: _Leaving) -> Array:
         y = leaving.row.y
-        remain = jnp.where(classes == y, leaving.num_others, num_rows) > 0
+        remain = there & ~(leaving.is_all & (classes == y))
         gain, known = _log_ratios(smoothed, entries, leaving, classes, classes != y, reference=y)
         joint = jnp.where(remain | ~jnp.any(remain), -gain, -jnp.inf)
         return jnp.where(jnp.all(known), joint - log_sum_exp(joint), jnp.nan)
