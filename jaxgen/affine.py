@@ -96,10 +96,15 @@ class Affine(NamedTuple):
         present = count_impossible(self.present)
         return (present if self.absent is None else present - count_impossible(self.absent)).T
 
+    @property
+    def log_absent(self) -> Float[Array, "classes d"]:
+        """What each feature adds to the score of x = 0."""
+        given = self.absent if self.at_zero is None else self.at_zero
+        return jnp.zeros_like(self.present) if given is None else given
+
     def marginal(self, x: PartialRows, *, likelihood: bool) -> Float[Array, "n classes"]:
         """The scores of the observed features of rows; with or without `likelihood`, as the tables were made."""
-        without = self.absent if self.at_zero is None else self.at_zero
-        without = jnp.zeros_like(self.present) if without is None else without
+        without = self.log_absent
         each = _comparable(drop_impossible(without), likelihood=likelihood)
         total = matmul(x.mask, each.T) + product(x.values, self.weights)
         return self._unless_impossible(

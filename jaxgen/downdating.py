@@ -1,8 +1,8 @@
 """Leave-one-out of families that count: a row is taken away from the sums of its own class.
 
 Those of the other classes remain as they are, so that one row of a table is estimated anew for each row of x, and never
-a whole one. Whole numbers lose nothing by that. Fractions of sparse rows are taken away in two limbs; those of dense
-rows are merged instead.
+a whole one. Whole numbers lose nothing by that; fractions are merged instead. Sparse rows leave by their words alone
+(`word_downdating`, `event_downdating`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxgen.classify import log_posterior
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.labels import HardLabels
 from jaxgen.numerics import drop_impossible, log_sum_exp
-from jaxgen.single_rows import Entries, Row, as_summed, less, log_prior_without_each, over_all
+from jaxgen.single_rows import Row, less, log_prior_without_each, of_class, over_all
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -62,25 +62,18 @@ def posterior_without_each(
     (n, d), dtype = rows.x.shape, np.dtype(statistics.feature_sum.high.dtype)
     c, tuning = estimator.estimate(statistics), platform.tuning_of(statistics) or platform.CPU
     posterior = log_posterior(c, rows.x)
-    entries = Entries.of(*as_summed(estimator, rows, dtype)) if rows.is_sparse else None
     block = max(1, tuning.fold_elements // (2 * max(d, statistics.feature_sum.high.shape[1])))  # with a row and without
-    options = {"num_features": d, "block": block, "tuning": tuning}
-    program = partial(_program, estimator, statistics, c.log_prior, entries, **options)
-    length = d if entries is None else len(entries.longest)
-    return over_all(
-        program, (posterior, Row.of(rows, dtype)), n, length=length, where=(estimator, statistics, posterior)
-    )
+    program = partial(_program, estimator, statistics, c.log_prior, block=block, tuning=tuning)
+    return over_all(program, (posterior, Row.of(rows, dtype)), n, length=d, where=(estimator, statistics, posterior))
 
 
-@partial(jax.jit, static_argnames=("num_features", "block", "tuning"))
+@partial(jax.jit, static_argnames=("block", "tuning"))
 def _program(
     estimator: CountingEstimator[Any],
     statistics: Counts,
     prior: Float[Array, " classes"],
-    entries: Entries | None,
     rows: tuple[Float[Array, "n classes"], Row],
     *,
-    num_features: int,
     block: int,
     tuning: Tuning,
 ) -> Float[Array, "n classes"]:
@@ -92,33 +85,15 @@ def _program(
 
     def one(given: tuple[Array, Row]) -> Array:
         joint, row = given
-        weight = row.weight.reshape(1)
-        if entries is None:
-            x = row.x.astype(dtype)[None]
-            labels = HardLabels(jnp.zeros(1, jnp.int32), weight.high, 1).prepare(dtype, tuning)
-            mine = estimator.summarise(x, labels)
-        else:
-            columns, *places = entries.of_row(*row.x)
-            nothing = jnp.zeros((1, num_features), dtype)
-            x, added = jax.tree.map(lambda e: nothing.at[0, columns].add(e, mode="promise_in_bounds"), places)
-            mine = Counts(weight, added, estimator.binary, None, estimator.counted)
+        x, weight = row.x.astype(dtype)[None], row.weight.high.reshape(1)
+        mine = estimator.summarise(x, HardLabels(jnp.zeros(1, jnp.int32), weight, 1).prepare(dtype, tuning))
         whole = jax.tree.map(lambda leaf: leaf[row.y][None], statistics)
         rest: Any = jax.tree.map(less, whole, mine, is_leaf=is_total)
         # As two classes of one density, whose scores are told apart feature by feature.
         both = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), rest, whole)
-        after, before = _of_class(estimator, row.y, len(prior)).density(both).scores(x)[0]
+        after, before = of_class(estimator, row.y, len(prior)).density(both).scores(x)[0]
         joint = joint.at[row.y].add(after - before)
         return joint - log_sum_exp(joint)
 
     # Checkpointed: a gradient keeps what is made of all rows, and not of each.
     return lax.map(jax.checkpoint(one), (changed, own), batch_size=block)
-
-
-def _of_class(estimator: CountingEstimator[Any], y: Array, num_classes: int) -> CountingEstimator[Any]:
-    """The estimator with the pseudo-counts of one class."""
-
-    def mine(number: Array) -> Array:
-        by_class = jnp.ndim(number) == 2 and number.shape[0] == num_classes
-        return jnp.asarray(number)[y][None] if by_class else number
-
-    return jax.tree.map(mine, estimator)

@@ -1,7 +1,7 @@
 """Leave-one-out: every row predicted from all others, exactly, without a fit of its own data for each.
 
-From counts, whole numbers most of them, one row can be taken away (`downdating`, `word_downdating`). Other
-statistics of all rows but one are merged (`merged_rests`).
+From counts, whole numbers most of them, one row can be taken away: a dense one (`downdating`), or a sparse one by its
+words alone (`word_downdating`, `event_downdating`). Other statistics of all rows but one are merged (`merged_rests`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxgen import arguments, downdating, inputs, merged_rests, word_downdating
+from jaxgen import arguments, downdating, event_downdating, inputs, merged_rests, word_downdating
 from jaxgen.compressed import CompressedRows
 from jaxgen.fitting import fit
 from jaxgen.folds import left_out
@@ -106,7 +106,8 @@ def _by_downdates(estimator: Any, rows: Rows, num_classes: int, present: Bool[np
         statistics = estimator.statistics(**rows._asdict(), num_classes=num_classes)  # raises for whatever is bad
     if not (rows.is_sparse or downdating.is_exact(statistics)):
         return None
-    room = word_downdating if rows.is_sparse and estimator.scores_shares else downdating
+    by_words = word_downdating if estimator.scores_shares else event_downdating
+    room = by_words if rows.is_sparse else downdating
     found = room.posterior_without_each(arguments.as_floats(estimator), statistics, there)
     if present.all():
         return found

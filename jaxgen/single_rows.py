@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from jax import Array
-    from jaxtyping import Float
+    from jaxtyping import Float, Int
 
     from jaxgen.counts import CountingEstimator
     from jaxgen.folds import Rows
 
 # Numbers of rows, sparse ones filled up to one length, that a core takes at a time.
 _NUMBERS = 2**20
+# Rows × words of the longest × classes up to which rows are filled up to that one. More take longer than it takes to
+# compile a program for each length: of 4,000 rows of 10 words and one of 30,000, in ten classes, 26 s and 0.06.
+_FEW_CELLS = 2**26
 
 
 class Row(NamedTuple):
@@ -117,6 +121,16 @@ def log_prior_without_each(class_weight: Total, rows: Row, prior_alpha: Array | 
     return jax.vmap(log_prior, (0, None))(jnp.where(own, rest[:, None], class_weight.value[None]), prior_alpha)
 
 
+def of_class(estimator: CountingEstimator[Any], y: Array, num_classes: int) -> CountingEstimator[Any]:
+    """The estimator with the pseudo-counts of one class."""
+
+    def mine(number: Array) -> Array:
+        by_class = jnp.ndim(number) == 2 and number.shape[0] == num_classes
+        return jnp.asarray(number)[y][None] if by_class else number
+
+    return jax.tree.map(mine, estimator)
+
+
 def over_all(
     program: Callable[[Any], Array], rows: Any, num_rows: int, *, length: int, where: tuple[Any, ...]
 ) -> Array:
@@ -138,3 +152,26 @@ def over_all(
         return program(jax.tree.map(lambda array: array[place], rows)), False
 
     return chunks.gather(of_place, places, places, num_rows)[0]
+
+
+def by_length(
+    program: Callable[..., Array],
+    entries: Entries,
+    leaving: Any,
+    lengths: Int[np.ndarray, " n"],
+    looked_at: int,
+    where: tuple[Any, ...],
+) -> Float[Array, "n classes"]:
+    """The results of a program for all rows; where it pays, for those of about one length at a time."""
+    level = np.zeros(len(lengths))
+    if lengths.max(initial=1) * len(lengths) * looked_at > _FEW_CELLS:
+        level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
+    groups = [np.flatnonzero(level == each) for each in np.unique(level)]
+    tuning, found = platform.tuning_of(where[1]) or platform.CPU, []
+    for mine in groups:
+        length = int(lengths[mine].max(initial=1))
+        some = entries._replace(longest=entries.longest[:length])
+        block = max(1, tuning.fold_elements // (2 * length * looked_at))
+        own = jax.tree.map(lambda leaf, mine=mine: leaf[mine], leaving)
+        found.append(over_all(partial(program, some, block=block), own, len(mine), length=length, where=where))
+    return jnp.concatenate(found)[np.argsort(np.concatenate(groups)).astype(np.int32)]

@@ -15,25 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import platform
 from jaxgen.classify import log_posterior
 from jaxgen.numerics import drop_impossible, log_sum_exp, matmul, safe_divide
-from jaxgen.single_rows import Entries, Row, as_summed, in_limbs, less, log_prior_without_each, over_all
+from jaxgen.single_rows import Entries, Row, as_summed, by_length, in_limbs, less, log_prior_without_each
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from jax import Array
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.counts import CountingEstimator, Counts
     from jaxgen.folds import Rows
-
-
-# Rows × words of the longest × classes up to which rows are filled up to that one. More take longer than it takes to
-# compile a program for each length: of 4,000 rows of 10 words and one of 30,000, in ten classes, 26 s and 0.06.
-_FEW_CELLS = 2**26
 
 
 class _Sums(NamedTuple):
@@ -121,30 +113,7 @@ def posterior_without_each(
     leaving = _Leaving(Row.of(rows, dtype), num_words, is_all, posterior)
     looked_at = 2 if estimator.classes_are_apart else len(sums)  # classes, for each of its words
     where = (estimator, statistics, posterior)
-    return _by_length(program, Entries.of(x, added), leaving, np.diff(x.starts), looked_at, where)
-
-
-def _by_length(
-    program: Callable[..., Array],
-    entries: Entries,
-    leaving: _Leaving,
-    lengths: Int[np.ndarray, " n"],
-    looked_at: int,
-    where: tuple[Any, ...],
-) -> Float[Array, "n classes"]:
-    """The results of a program for all rows; where it pays, for those of about one length at a time."""
-    level = np.zeros(len(lengths))
-    if lengths.max(initial=1) * len(lengths) * looked_at > _FEW_CELLS:
-        level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
-    groups = [np.flatnonzero(level == each) for each in np.unique(level)]
-    tuning, found = platform.tuning_of(where[1]) or platform.CPU, []
-    for mine in groups:
-        length = int(lengths[mine].max(initial=1))
-        some = entries._replace(longest=entries.longest[:length])
-        block = max(1, tuning.fold_elements // (2 * length * looked_at))
-        own = jax.tree.map(lambda leaf, mine=mine: leaf[mine], leaving)
-        found.append(over_all(partial(program, some, block=block), own, len(mine), length=length, where=where))
-    return jnp.concatenate(found)[np.argsort(np.concatenate(groups)).astype(np.int32)]
+    return by_length(program, Entries.of(x, added), leaving, np.diff(x.starts), looked_at, where)
 
 
 @partial(jax.jit, static_argnames="block")

@@ -20,7 +20,7 @@ from sklearn.model_selection import KFold, LeaveOneOut, StratifiedKFold, cross_v
 from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
-from jaxgen import downdating, merged_rests, platform, single_rows, threads, word_downdating
+from jaxgen import downdating, merged_rests, platform, single_rows, threads
 from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
@@ -478,17 +478,18 @@ TABLE = SOME.random((5, 4)) + 0.1
         (jg.PoissonNB(0.5, exposure=TABLE), SOME.random(30) < 0.8),
         (jg.BernoulliNB(TABLE, binarize=1.0, beta=2.0), SOME.integers(0, 3, 30).astype(np.float32)),
         (jg.BernoulliNB(binarize=0.0), None),
+        (jg.BernoulliNB(TABLE[0], binarize=0.0, beta=TABLE), SOME.choice([0, 0.25, 1.5], 30)),
         (jg.ComplementNB(TABLE[0]), SOME.random(30) * (SOME.random(30) < 0.8)),
         (jg.ComplementNB(prior_alpha=1.0), None),
     ],
-    ids=["table", "by class", "fractions", "Poisson", "binarised", "bits", "complement", "of whole numbers"],
+    ids=["table", "by class", "fractions", "Poisson", "binarised", "bits", "absence", "complement", "of whole numbers"],
 )
 @pytest.mark.parametrize(
     "form", [np.asarray, scipy.sparse.csc_array, pytest.param(sparse.BCOO.fromdense, marks=pytest.mark.thorough)]
 )
 def test_a_row_is_taken_away_from_the_counts_of_its_class(estimator, weight, form, monkeypatch):
     monkeypatch.setattr(single_rows, "_NUMBERS", 28)  # seven rows at a time
-    monkeypatch.setattr(word_downdating, "_FEW_CELLS", 0)  # rows of about one length
+    monkeypatch.setattr(single_rows, "_FEW_CELLS", 0)  # rows of about one length
     x, y = WORDS[:30].astype(float), Y[:30].copy()
     y[5], x[9] = 3, 0.0  # a class of one row, an empty row
     absent = np.zeros(30, bool) if weight is None else np.asarray(weight) == 0
@@ -638,6 +639,23 @@ def test_little_remains_of_much_in_float32(estimator, x, weight, form):
     x, y = np.array(x, np.float32), np.array([0, 0, 0, 1, 1])
     theirs = refits(estimator, x.astype(np.float64), y, 2, None if weight is None else np.array(weight))
     check_against(leave_one_out(estimator, form(x), y, sample_weight=weight), theirs, y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "weight", [None, np.array([1.0, 3.0, 1.0, 1.0, 2.0, 1.0, 1.0, 0.5, 0.5])], ids=["", "weighted"]
+)
+@pytest.mark.parametrize(
+    "estimator",
+    [jg.BernoulliNB(0.0), jg.BernoulliNB(0.0, beta=np.array([[0.0, 0.5, 0.0, 0.0]])), jg.PoissonNB(0.0, exposure=0.0)],
+)
+def test_a_row_may_lack_what_all_others_have_and_have_what_they_lack(estimator, weight):
+    """Without smoothing its class is impossible then; but not for a word that every row has."""
+    first = [[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    x = np.array([*first, [1, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+    y = np.array([0] * 5 + [1] * 4)
+    theirs = refits(estimator, x, y, 2, weight)
+    assert set(np.isinf(theirs[:5, 0]).tolist()) == {True, False}
+    check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y, sample_weight=weight), theirs, y, atol=1e-12)
 
 
 def test_nothing_remains_of_a_class_of_one_document():
