@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import LeaveOneOut, PredefinedSplit, StratifiedKFold, cross_val_score
-from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
+from sklearn.naive_bayes import BernoulliNB, ComplementNB, GaussianNB, MultinomialNB
 
 import jaxgen as jg
 from benchmarks.jobs import num_bytes
@@ -156,6 +156,18 @@ CASES = [
         None,
         1e-3,
         partial(leave_one_out, estimator=jg.MultinomialNB(), peer=MultinomialNB, num_rows=100, data=_of_words),
+    ),
+    (
+        "leave-one-out of 100 rows, Bernoulli, CSR",
+        None,
+        1e-3,
+        partial(
+            leave_one_out,
+            estimator=jg.BernoulliNB(binarize=0.0),
+            peer=partial(BernoulliNB, binarize=0.0),
+            num_rows=100,
+            data=_of_words,
+        ),
     ),
     (
         "leave-one-out of 100 rows, complement, CSR",

@@ -579,6 +579,8 @@ def test_a_word_that_one_class_alone_has_when_its_row_is_left_out_is_an_error_th
     ("estimator", "x"),
     [
         (jg.ComplementNB(), WORDS[:20]),
+        (jg.BernoulliNB(TABLE[:K], binarize=1.0, beta=0.5), WORDS[:20]),
+        pytest.param(jg.PoissonNB(), WORDS[:20], marks=pytest.mark.thorough),
         pytest.param(WORDS_BESIDE_NUMBERS, beside_numbers(20), marks=pytest.mark.thorough),
     ],
 )
