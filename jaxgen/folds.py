@@ -211,7 +211,7 @@ def _stratified(y: Int[np.ndarray, " n"], number: int) -> tuple[Int[np.ndarray, 
         turn = np.arange(min(len(mine), number))
         times, turn = (len(mine) - 1 - turn) // number + 1, (sizes.sum() + turn) % number
         in_order = np.argsort(turn)
-        fold[mine] = np.repeat(turn[in_order], times[in_order])
+        fold[mine] = np.repeat(turn[in_order].astype(fold.dtype), times[in_order])
         sizes[turn] += times
     return fold, sizes
 
