@@ -19,8 +19,8 @@ from jaxgen import platform
 from jaxgen.classify import log_posterior
 from jaxgen.counts import CountingEstimator, Counts
 from jaxgen.labels import HardLabels
-from jaxgen.numerics import drop_impossible, log_sum_exp
-from jaxgen.single_rows import Row, less, log_prior_without_each, of_class, over_all
+from jaxgen.numerics import log_sum_exp
+from jaxgen.single_rows import Row, joint_without_each, less, of_class, over_all
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def _program(
     """The log posterior of each row from all others, by that from all rows and the log prior in it."""
     posterior, own = rows
     dtype, is_total = prior.dtype, lambda node: isinstance(node, Total)
-    changed = log_prior_without_each(statistics.class_weight, own, estimator.prior_alpha)
-    changed += posterior - drop_impossible(prior)[None]
+    changed = joint_without_each(posterior, prior, statistics.class_weight, own, estimator.prior_alpha)
 
     def one(given: tuple[Array, Row]) -> Array:
         joint, row = given

@@ -2,7 +2,8 @@
 
 A class of which a row is taken away has less weight, by which every word changes, the absent ones too: what those of an
 empty row change is summed once for each class and each weight that leaves it. Of a row only its own words are looked
-at, and taken out of that sum.
+at, and taken out of that sum. A row of more than half the weight of its class has a sum of its own, made of the counts
+without it: by what little weight remains, its words would be such rates that nothing of the sum was left.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import platform
+from jaxgen import host_arrays, platform
 from jaxgen.classify import log_posterior
 from jaxgen.numerics import count_impossible, drop_impossible, log_sum_exp
 from jaxgen.single_rows import (
@@ -24,13 +25,11 @@ from jaxgen.single_rows import (
     Row,
     as_summed,
     by_length,
-    in_limbs,
+    joint_without_each,
     less,
-    log_prior_without_each,
     of_class,
     over_all,
 )
-from jaxgen.total import Total
 
 if TYPE_CHECKING:
     from jax import Array
@@ -40,18 +39,34 @@ if TYPE_CHECKING:
     from jaxgen.folds import Rows
 
 
+# Sums for empty rows up to which a few numbers of them share a program.
+_FEW_KINDS = 2**8
+
+
+class _Absence(NamedTuple):
+    """What becomes of absent words when weight leaves their class.
+
+    Attributes:
+        change: of their log likelihood.
+        impossible: how many of them cannot be absent any more.
+    """
+
+    change: Any
+    impossible: Any
+
+
 class _Leaving(NamedTuple):
     """A row, or a stack of them.
 
     Attributes:
         row: its entries, label and weight.
-        posterior: the log posterior by all rows, (K,).
-        absent: what its weight changes for an empty row, and how many words that makes impossible, (2,).
+        is_most: whether it has more than half the weight of its class.
+        absence: of all words.
     """
 
     row: Row
-    posterior: Any
-    absent: Any
+    is_most: Any
+    absence: _Absence
 
 
 def posterior_without_each(
@@ -67,28 +82,44 @@ def posterior_without_each(
     (n, d), dtype = rows.x.shape, np.dtype(statistics.feature_sum.high.dtype)
     c, tuning = estimator.estimate(statistics), platform.tuning_of(statistics) or platform.CPU
     posterior = log_posterior(c, rows.x)
-    where, given = (estimator, statistics, posterior), (estimator, statistics)
-    weight = np.ones(n) if rows.sample_weight is None else np.asarray(rows.sample_weight, np.float64)
-    (y, weight), which = np.unique(np.stack([rows.y, weight]), axis=1, return_inverse=True)
-    kinds = Row(None, y.astype(np.int32), in_limbs(weight, dtype))
-    each = partial(_absent_program, *given, block=max(1, tuning.fold_elements // (2 * d)))
-    absent = over_all(each, kinds, len(y), length=d, where=where)
-    entries = Entries.of(*as_summed(estimator, rows, dtype))
-    leaving = _Leaving(Row.of(rows, dtype), posterior, absent[which.reshape(n)])
-    program = partial(_program, *given, c.log_prior)
-    return by_length(program, entries, leaving, np.diff(rows.x.indptr), 3, where)
+    where = (estimator, statistics, posterior)
+    row, entries = Row.of(rows, dtype), Entries.of(*as_summed(estimator, rows, dtype))
+    weight = row.weight.exact()
+    is_most = 2 * weight > np.bincount(rows.y, weight)[rows.y]
+    kinds = np.stack([rows.y, weight, np.where(is_most, np.arange(1, n + 1), 0)])
+    _, first, which = np.unique(kinds, axis=1, return_index=True, return_inverse=True)
+    first = np.resize(first, host_arrays.few_sizes(len(first), _FEW_KINDS))
+    # Of a row that has most of the weight the words leave as well, of others none do.
+    start, count = row.x
+    kinds = jax.tree.map(lambda leaf: leaf[first], row._replace(x=(start, count * is_most)))
+    longest = int(kinds.x[1].max())
+    program = partial(_absence_program, estimator, statistics, entries._replace(longest=entries.longest[:longest]))
+    program = partial(program, block=max(1, tuning.fold_elements // (2 * d)))
+    absence = over_all(program, kinds, len(first), length=d, where=where)
+    leaving = _Leaving(row, is_most, jax.tree.map(lambda leaf: leaf[which.reshape(n)], absence))
+    program = partial(_program, estimator, statistics, c.log_prior)
+    looked_at = 3  # what each of its words is in: the counts with it, without it, and without its weight
+    return by_length(program, entries, (posterior, leaving), np.diff(rows.x.indptr), looked_at, where)
 
 
 @partial(jax.jit, static_argnames="block")
-def _absent_program(
-    estimator: CountingEstimator[Any], statistics: Counts, kinds: Row, *, block: int
-) -> Float[Array, "kinds 2"]:
-    """What an empty row changes by, for each class and weight that leaves it."""
+def _absence_program(
+    estimator: CountingEstimator[Any], statistics: Counts, entries: Entries, kinds: Row, *, block: int
+) -> _Absence:
+    """Of all words, for rows of each kind."""
     num_classes, d = statistics.feature_sum.high.shape
 
-    def one(kind: Row) -> Array:
+    def one(kind: Row) -> _Absence:
         whole = jax.tree.map(lambda limb: limb[kind.y][None], statistics)
-        return _change_of_absence(of_class(estimator, kind.y, num_classes), whole, _lighter(whole, kind.weight), d)
+        _, columns, _, added = entries.of_row(*kind.x)
+        nothing = jnp.zeros((1, d), whole.feature_sum.high.dtype)
+        added = jax.tree.map(lambda e: nothing.at[0, columns].add(e, mode="promise_in_bounds"), added)
+        lighter = dataclasses.replace(
+            whole,
+            class_weight=less(whole.class_weight, kind.weight.reshape(1)),
+            feature_sum=less(whole.feature_sum, added),
+        )
+        return _absence(of_class(estimator, kind.y, num_classes), whole, lighter, d)
 
     return lax.map(jax.checkpoint(one), kinds, batch_size=block)
 
@@ -99,42 +130,40 @@ def _program(
     statistics: Counts,
     prior: Float[Array, " classes"],
     entries: Entries,
-    leaving: _Leaving,
+    rows: tuple[Float[Array, "n classes"], _Leaving],
     *,
     block: int,
 ) -> Float[Array, "n classes"]:
     """The log posterior of each row from all others, by that from all rows and the log prior in it."""
+    posterior, stack = rows
     num_classes, num_features = statistics.feature_sum.high.shape
-    changed = log_prior_without_each(statistics.class_weight, leaving.row, estimator.prior_alpha)
-    changed += leaving.posterior - drop_impossible(prior)[None]
+    changed = joint_without_each(posterior, prior, statistics.class_weight, stack.row, estimator.prior_alpha)
 
-    def one(given: tuple[_Leaving, Array]) -> Array:
-        (row, _, absent), joint = given
-        columns, x, added = entries.of_row(*row.x)
-        there = entries.longest < row.x[1]  # behind its words a word that nobody has, which changes nothing
+    def one(given: tuple[Array, _Leaving]) -> Array:
+        joint, (row, is_most, everywhere) = given
+        there, columns, x, added = entries.of_row(*row.x)
+        # Behind its words one that nobody has and no weight leaves, which changes nothing.
         sums = jax.tree.map(lambda limb: jnp.where(there, limb[row.y, columns], 0)[None], statistics.feature_sum)
-        whole = dataclasses.replace(
-            statistics,
-            class_weight=jax.tree.map(lambda limb: limb[row.y][None], statistics.class_weight),
-            feature_sum=sums,
+        class_weight = jax.tree.map(lambda limb: limb[row.y][None], statistics.class_weight)
+        whole = dataclasses.replace(statistics, class_weight=class_weight, feature_sum=sums).by_feature()
+        part = jax.tree.map(lambda limb: jnp.where(there, limb, 0)[None], row.weight)
+        rest = dataclasses.replace(
+            whole,
+            feature_sum=less(sums, jax.tree.map(lambda limb: limb[None], added)),
+            feature_weight=jax.tree.map(partial(jnp.where, there), less(whole.weight, part), whole.weight),
         )
-        lighter = _lighter(whole, row.weight)
-        rest = dataclasses.replace(lighter, feature_sum=less(sums, jax.tree.map(lambda limb: limb[None], added)))
+        lighter = jax.tree.map(partial(jnp.where, is_most), rest.feature_sum, sums)
         mine = _of_words(of_class(estimator, row.y, num_classes), columns, num_features)
         # As two classes of one density, whose scores are told apart feature by feature.
         after, before = mine.of_features(_both(rest, whole), num_features).scores(x[None])[0]
-        elsewhere, impossible = absent - _change_of_absence(mine, whole, lighter, num_features)
-        joint = joint.at[row.y].add(jnp.where(impossible > 0, -jnp.inf, after - before + elsewhere))
+        own = _absence(mine, whole, dataclasses.replace(rest, feature_sum=lighter), num_features)
+        elsewhere = jax.tree.map(jnp.subtract, everywhere, own)
+        gain = jnp.where(elsewhere.impossible > 0, -jnp.inf, after - before + elsewhere.change)
+        joint = joint.at[row.y].add(gain)
         return joint - log_sum_exp(joint)
 
     # Checkpointed: a gradient keeps what is made of all rows, and not of each.
-    return lax.map(jax.checkpoint(one), (leaving, changed), batch_size=block)
-
-
-def _lighter(whole: Counts, weight: Total) -> Counts:
-    """The counts of a class without a row that has none of these words."""
-    rest = less(whole.class_weight, jax.tree.map(lambda limb: limb[None], weight))
-    return dataclasses.replace(whole, class_weight=rest)
+    return lax.map(jax.checkpoint(one), (changed, stack), batch_size=block)
 
 
 def _both(one: Counts, other: Counts) -> Counts:
@@ -142,10 +171,8 @@ def _both(one: Counts, other: Counts) -> Counts:
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), one, other)
 
 
-def _change_of_absence(
-    estimator: CountingEstimator[Any], whole: Counts, lighter: Counts, num_features: int
-) -> Float[Array, " 2"]:
-    """What the log likelihood of absent words changes by; and how many of them become impossible.
+def _absence(estimator: CountingEstimator[Any], whole: Counts, lighter: Counts, num_features: int) -> _Absence:
+    """Of some words, by the counts of their class and those without a row that has none of them.
 
     A word that was impossible to lack, every row has: it is absent from none.
     """
@@ -153,7 +180,7 @@ def _change_of_absence(
     after, before = density.prepared(likelihood=True).affine.log_absent
     possible = ~jnp.isneginf(before)
     change = jnp.where(possible, drop_impossible(after) - drop_impossible(before), 0.0)
-    return jnp.stack([jnp.sum(change), jnp.sum(jnp.where(possible, count_impossible(after), 0.0))])
+    return _Absence(jnp.sum(change), jnp.sum(jnp.where(possible, count_impossible(after), 0.0)))
 
 
 def _of_words(

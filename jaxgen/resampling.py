@@ -61,11 +61,12 @@ def cross_validate(
     rows are added up for each where they have fewer entries than a table of all words and classes has cells.
     `jax.vmap` over the estimator scores a grid of hyperparameters from the same statistics, which do not depend on
     them. Leave-one-out is exact. From counts a row is taken away, where x is sparse, or x and the weights are whole
-    numbers: a sparse row by its own words alone, a dense one by the table of its class. Other statistics of all rows
-    but one are merged by one program, which the cores of a CPU run on a share of the rows each, but for a trace of
-    hyperparameters; its memory grows with the logarithm of the rows, and with the cores. MixedNB is merged as a whole,
-    or family by family where rows are sparse. Of full covariances each row takes a factorisation, for QDA one for each
-    class, and of small data the program takes longer to compile than the fits would.
+    numbers: a dense one by the table of its class, a sparse one by its own words alone (of Bernoulli and Poisson, whose
+    absent words count, by the table once for each weight that rows have). Other statistics of all rows but one are
+    merged by one program, which the cores of a CPU run on a share of the rows each, but for a trace of hyperparameters;
+    its memory grows with the logarithm of the rows, and with the cores. MixedNB is merged as a whole, or family by
+    family where rows are sparse. Of full covariances each row takes a factorisation, for QDA one for each class, and of
+    small data the program takes longer to compile than the fits would.
 
     Args:
         estimator: any of jaxgen's.

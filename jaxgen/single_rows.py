@@ -12,6 +12,7 @@ import numpy as np
 from jaxgen import chunks, platform, threads
 from jaxgen.classifier import log_prior
 from jaxgen.compressed import CompressedRows
+from jaxgen.numerics import drop_impossible
 from jaxgen.total import Total
 from jaxgen.tracing import is_traced
 
@@ -81,14 +82,14 @@ class Entries(NamedTuple):
         filled_up = jax.tree.map(lambda array: jnp.asarray(np.pad(array, (0, len(longest)))), entries)
         return filled_up._replace(longest=longest)
 
-    def of_row(self, start: Array, count: Array) -> tuple[Array, Array, Total]:
-        """Columns of the entries of one row, x there and what each adds to the sums; behind them zeros of column 0."""
-        mine = self.longest < count
+    def of_row(self, start: Array, count: Array) -> tuple[Array, Array, Array, Total]:
+        """Which are entries of one row, their columns, x there and what each adds; behind them zeros of column 0."""
+        mine = jnp.less(self.longest, count)
 
         def own(entries: Array) -> Array:
             return jnp.where(mine, entries[start + self.longest], 0)
 
-        return own(self.columns), own(self.values), jax.tree.map(own, self.counted)
+        return mine, own(self.columns), own(self.values), jax.tree.map(own, self.counted)
 
 
 def as_summed(estimator: CountingEstimator[Any], rows: Rows, dtype: np.dtype) -> tuple[CompressedRows, np.ndarray]:
@@ -131,6 +132,17 @@ def of_class(estimator: CountingEstimator[Any], y: Array, num_classes: int) -> C
     return jax.tree.map(mine, estimator)
 
 
+def joint_without_each(
+    posterior: Float[Array, "n classes"],
+    prior: Float[Array, " classes"],
+    class_weight: Total,
+    rows: Row,
+    prior_alpha: Array | float,
+) -> Float[Array, "n classes"]:
+    """The log posterior by all rows, with the prior that the others give in place of that in it, for each row."""
+    return log_prior_without_each(class_weight, rows, prior_alpha) + (posterior - drop_impossible(prior)[None])
+
+
 def over_all(
     program: Callable[[Any], Array], rows: Any, num_rows: int, *, length: int, where: tuple[Any, ...]
 ) -> Array:
@@ -162,7 +174,16 @@ def by_length(
     looked_at: int,
     where: tuple[Any, ...],
 ) -> Float[Array, "n classes"]:
-    """The results of a program for all rows; where it pays, for those of about one length at a time."""
+    """The results of a program for all rows; where it pays, for those of about one length at a time.
+
+    Args:
+        program: from entries, and rows, to arrays with an entry each; a keyword is how many it takes at a time.
+        entries: of all rows.
+        leaving: the rows, arrays that share their leading axis.
+        lengths: how many entries each has.
+        looked_at: numbers that are looked at for each entry.
+        where: what the program runs on besides.
+    """
     level = np.zeros(len(lengths))
     if lengths.max(initial=1) * len(lengths) * looked_at > _FEW_CELLS:
         level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)

@@ -16,8 +16,8 @@ import numpy as np
 from jax import lax
 
 from jaxgen.classify import log_posterior
-from jaxgen.numerics import drop_impossible, log_sum_exp, matmul, safe_divide
-from jaxgen.single_rows import Entries, Row, as_summed, by_length, in_limbs, less, log_prior_without_each
+from jaxgen.numerics import log_sum_exp, matmul, safe_divide
+from jaxgen.single_rows import Entries, Row, as_summed, by_length, in_limbs, joint_without_each, less
 from jaxgen.total import Total
 
 if TYPE_CHECKING:
@@ -129,9 +129,7 @@ def _multinomial_program(
     """The log posterior by the multinomial, whose classes have a weight and a log prior; so many rows at a time."""
     class_weight, prior = classes
     smoothed = _Smoothed.of(sums, estimator)
-    # The joint of all rows, with the prior of the others.
-    changed = log_prior_without_each(class_weight, leaving.row, estimator.prior_alpha)
-    changed += leaving.posterior - drop_impossible(prior)[None]
+    changed = joint_without_each(leaving.posterior, prior, class_weight, leaving.row, estimator.prior_alpha)
 
     def one(given: tuple[_Leaving, Array]) -> Array:
         leaving, joint = given
@@ -183,7 +181,7 @@ def _log_ratios(
     It leaves the sums of those classes that it `leaves`, which are `empty` then or not. Word by word: the logarithms of
     a long document are large, and about as large in all classes.
     """
-    columns, x, added = entries.of_row(*leaving.row.x)
+    _, columns, x, added = entries.of_row(*leaving.row.x)
     words, total, alpha, all_alpha = smoothed.at(columns, classes)
     words = _without(words, jax.tree.map(lambda limb: limb[:, None], added), leaves[None])
     total = _without(total, leaving.num_words, leaves)

@@ -621,6 +621,7 @@ def test_jit_turned_off_leaves_the_same_rows_out():
 
 
 BIG = 2.0**24
+MANY_WORDS = np.ones((5, 200)) * (np.arange(200) < [[50], [150], [20], [50], [170]])
 
 
 @pytest.mark.parametrize(
@@ -632,6 +633,7 @@ BIG = 2.0**24
         (jg.MultinomialNB(1e-3), [[BIG - 1, 1], [0, 2], [0, 1], [1, 2], [2, 0]], [3, 1, 1, 1, 1]),  # products round
         (jg.MultinomialNB(), [[1, 0], [0, 1], [1, 1], [1, 3], [1, 1]], [9e-7, 1, 1, 3e-7, 1]),
         (jg.BernoulliNB(), [[1, 0], [0, 1], [1, 1], [1, 0], [1, 1]], [3e8, 1, 1, 1, 1]),
+        (jg.PoissonNB(), MANY_WORDS, [1e6, 1, 3, 1e6, 1]),
         (jg.ComplementNB(1e-3), [[1e6 + 0.5, 1], [0.25, 1], [0.5, 3], [2, 0.125], [1, 1.5]], None),
         (jg.ComplementNB(), [[3, 1], [1, 2], [1, 3], [2, 2], [1, 1]], [4e6 + 0.5, 1.25, 0.25, 1, 1]),
     ],
@@ -658,6 +660,25 @@ def test_a_row_may_lack_what_all_others_have_and_have_what_they_lack(estimator, 
     theirs = refits(estimator, x, y, 2, weight)
     assert set(np.isinf(theirs[:5, 0]).tolist()) == {True, False}
     check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y, sample_weight=weight), theirs, y, atol=1e-12)
+
+
+def test_what_fills_a_short_row_up_is_no_word_that_it_lacks():
+    """Nothing remains of its class, where without a pseudo-count of absence the first word is certain."""
+    x, y = np.array([[1, 0, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0]]), np.array([0, 1, 1, 1, 1])
+    estimator = jg.BernoulliNB(1.0, beta=np.array([0, 0.5, 0.5, 0.5]), prior_alpha=1.0)
+    check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y), refits(estimator, x, y, 2), y, atol=1e-12)
+
+
+def test_a_document_that_is_its_whole_class_has_derivatives_when_it_is_left_out():
+    x, y = np.array([[1, 0], [0, 1], [1, 1]]), np.array([0, 1, 1])
+
+    def loss(form, beta):
+        return leave_one_out(jg.BernoulliNB(1e-9, beta=beta, prior_alpha=1.0), form(x), y).log_loss.sum()
+
+    ours, dense = (jax.value_and_grad(partial(loss, form))(1.0) for form in (scipy.sparse.csr_array, np.asarray))
+    np.testing.assert_allclose(ours, dense, rtol=1e-9)
+    difference = (loss(np.asarray, 1.0 + 1e-4) - loss(np.asarray, 1.0 - 1e-4)) / 2e-4
+    np.testing.assert_allclose(ours[1], difference, rtol=1e-6)
 
 
 def test_nothing_remains_of_a_class_of_one_document():
