@@ -3,7 +3,7 @@
 A class of which a row is taken away has less weight, by which every word changes, the absent ones too: what those of an
 empty row change is summed once for each class and each weight that leaves it. Of a row only its own words are looked
 at, and taken out of that sum. A row of more than half the weight of its class has a sum of its own, made of the counts
-without it: by what little weight remains, its words would be such rates that nothing of the sum was left.
+without it: divided by what little weight remains, its own words would drown all others in the sum.
 """
 
 from __future__ import annotations
@@ -20,16 +20,7 @@ from jax import lax
 from jaxgen import host_arrays, platform
 from jaxgen.classify import log_posterior
 from jaxgen.numerics import count_impossible, drop_impossible, log_sum_exp
-from jaxgen.single_rows import (
-    Entries,
-    Row,
-    as_summed,
-    by_length,
-    joint_without_each,
-    less,
-    of_class,
-    over_all,
-)
+from jaxgen.single_rows import Entries, Row, as_summed, by_length, joint_without_each, less, of_class, over_all
 
 if TYPE_CHECKING:
     from jax import Array
@@ -150,7 +141,7 @@ def _program(
         rest = dataclasses.replace(
             whole,
             feature_sum=less(sums, jax.tree.map(lambda limb: limb[None], added)),
-            feature_weight=jax.tree.map(partial(jnp.where, there), less(whole.weight, part), whole.weight),
+            feature_weight=less(whole.weight, part),
         )
         lighter = jax.tree.map(partial(jnp.where, is_most), rest.feature_sum, sums)
         mine = _of_words(of_class(estimator, row.y, num_classes), columns, num_features)
