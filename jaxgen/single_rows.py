@@ -185,7 +185,7 @@ def by_length(
         where: what the program runs on besides.
     """
     level = np.zeros(len(lengths))
-    if lengths.max(initial=1) * len(lengths) * looked_at > _FEW_CELLS:
+    if int(lengths.max(initial=1)) * len(lengths) * looked_at > _FEW_CELLS:
         level = np.ceil(np.log2(np.maximum(lengths, 1)) / 3)
     groups = [np.flatnonzero(level == each) for each in np.unique(level)]
     tuning, found = platform.tuning_of(where[1]) or platform.CPU, []

@@ -662,6 +662,20 @@ def test_a_row_may_lack_what_all_others_have_and_have_what_they_lack(estimator, 
     check_against(leave_one_out(estimator, scipy.sparse.csr_array(x), y, sample_weight=weight), theirs, y, atol=1e-12)
 
 
+def test_rows_go_by_their_length_however_many_numbers_it_would_take_to_fill_them_up():
+    """More than an int32 holds, which is what scipy's indices are."""
+    lengths, longest = np.array([40_000, 3, 2], np.int32), []
+    entries = single_rows.Entries(np.zeros(3), np.zeros(3), Total(np.zeros(3), np.zeros(3)), np.arange(40_000))
+
+    def program(some, rows, *, block):
+        longest.append(len(some.longest))
+        return jnp.asarray(rows)
+
+    found = single_rows.by_length(program, entries, np.arange(3.0), lengths, 20_000, (None, jnp.zeros(1)))
+    np.testing.assert_array_equal(found, [0, 1, 2])
+    assert set(longest) == {40_000, 3}
+
+
 def test_what_fills_a_short_row_up_is_no_word_that_it_lacks():
     """Nothing remains of its class, where without a pseudo-count of absence the first word is certain."""
     x, y = np.array([[1, 0, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 1, 0, 0], [0, 0, 1, 0]]), np.array([0, 1, 1, 1, 1])
