@@ -90,7 +90,7 @@ def posterior_without_each(
     leaving = _Leaving(row, is_most, jax.tree.map(lambda leaf: leaf[which.reshape(n)], absence))
     program = partial(_program, estimator, statistics, c.log_prior)
     looked_at = 3  # what each of its words is in: the counts with it, without it, and without its weight
-    return by_length(program, entries, (posterior, leaving), np.diff(rows.x.indptr), looked_at, where)
+    return by_length(program, entries, (posterior, leaving), count, looked_at, where)
 
 
 @partial(jax.jit, static_argnames="block")
