@@ -78,6 +78,40 @@ def test_rising_factorials_against_exact_products(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rising_factorials_of_next_to_nothing_have_exact_derivatives(dtype):
+    """Of n = 0 nothing depends on a, and of a little n as much as is in proportion to it."""
+    psi, eps = scipy.special.polygamma, np.finfo(dtype).eps
+    a = np.array([1e-9, 1e-3, 0.3, 1.0, 17.0, 1e5], dtype)
+    rising = jax.jit(lambda a, n: jnp.sum(log_rising(a, n, 2.0)))
+    by_a, by_n = (jax.jit(jax.jacfwd(rising, i)) for i in (0, 1))
+    mixed = jax.jit(jax.grad(lambda a, n: jnp.sum(jax.grad(rising, 1)(a, n))))
+    none = np.zeros_like(a)
+    assert rising(a, none) == 0.0
+    for derivative in (by_a, jax.jit(jax.grad(rising))):
+        np.testing.assert_array_equal(derivative(a, none), none)
+        few = (1e-17 * a).astype(dtype)
+        np.testing.assert_allclose(derivative(a, few), few * psi(1, a.astype(float)), rtol=20 * eps)
+    np.testing.assert_allclose(by_n(a, none), psi(0, a.astype(float)) - np.log(2), rtol=20 * eps, atol=20 * eps)
+    np.testing.assert_allclose(mixed(a, none), psi(1, a.astype(float)), rtol=20 * eps)
+
+
+def test_unseen_words_add_nothing_to_the_evidence():
+    """In float32, of a million words beside five, and of the words of 1,999 classes beside one."""
+    words, psi = np.zeros((1, 10**6), np.float32), scipy.special.psi
+    words[0, :5] = seen = 1, 2, 1, 3, 1
+    alpha, counts = float(np.float32(1e-4)), np.array(seen, float)
+    expected = 1e6 * (psi(1e6 * alpha) - psi(1e6 * alpha + 8)) + np.sum(psi(alpha + counts) - psi(alpha))
+    statistics = jg.MultinomialNB().statistics(words, [0], num_classes=1)
+    multinomial = lambda alpha: jg.log_marginal_likelihood(jg.MultinomialNB(alpha), statistics)  # noqa: E731
+    events = jg.PoissonNB().statistics(words[:, 5:1005], [0], num_classes=2000)
+    poisson = lambda alpha: jg.log_marginal_likelihood(jg.PoissonNB(alpha, 1.0), events)  # noqa: E731
+    for derivative in (jax.grad, jax.jacfwd):
+        np.testing.assert_allclose(derivative(multinomial)(np.float32(alpha)), expected, rtol=1e-5)
+        np.testing.assert_allclose(derivative(poisson)(np.float32(1e-3)), -1000 * np.log(2), rtol=1e-5)
+    np.testing.assert_allclose(poisson(np.float32(1e-3)), -np.log(2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_tiny_pseudo_count_has_its_derivative(dtype):
     counts, psi = COUNTS.astype(dtype), scipy.special.digamma
     counts[Y == 0, 1] = 0
