@@ -90,16 +90,17 @@ def _program(c: Classifier[Any], x: PartialRows, joint: Array, key: Array | None
 
     def fill(data: tuple[PartialRows, Array, Any]) -> tuple[Array, Array]:
         x, joint, keys = data
+        # A row that is impossible, or bad under a trace, has no posterior; nor has it a part in any derivative.
+        possible = jnp.max(joint, axis=1, keepdims=True) > -jnp.inf  # of NaN it is not
+        joint = jnp.where(possible, joint, 0.0)
         if keys is None:
-            posterior = jax.nn.softmax(joint, axis=1)[:, :, None]
+            posterior = jnp.where(possible, jax.nn.softmax(joint, axis=1), 0.0)[:, :, None]
             mean = optional(density, "conditional_mean")(x)  # a class that is impossible may have none
             missing = jnp.sum(posterior * jnp.where(posterior > 0, mean, 0.0), axis=1)
         else:
             of_class, of_features = jax.random.split(keys[0])
             y = draws.class_of_each(of_class, joint)
             missing = optional(density, "conditional_sample")(of_features, x, y)
-        # A row that is impossible, or bad under a trace, has no posterior.
-        possible = jnp.max(joint, axis=1, keepdims=True) > -jnp.inf  # of NaN it is not
         return jnp.where(x.observed, x.values, jnp.where(possible, missing, jnp.nan)), jnp.zeros((), bool)
 
     def in_blocks(*data: Any, tuning: Tuning) -> Array:

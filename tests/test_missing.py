@@ -1041,6 +1041,24 @@ def test_a_row_that_is_impossible_is_not_filled_in():
         assert np.isfinite(filled[1]).all()
 
 
+def test_a_row_that_is_impossible_has_no_part_in_the_derivatives_of_others():
+    """E[x₂ | x₁ = 0] = Σ_k π_k p_k2 beside a row of x₁ = 1, and E[x₂ | 2 of the first word] = 2 Σ_k π_k θ_k2 / θ_k1."""
+    prior, p = np.array([0.3, 0.7]), np.array([0.5, 0.2])
+    of_bits = jnp.stack([jnp.zeros(2), p], axis=1)
+    bits = jg.Bernoulli(jnp.log(of_bits), jnp.log1p(-of_bits))
+    theta = np.array([[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]])
+    words = jg.Multinomial(jnp.log(theta))
+    for density, x, ratio in (
+        (bits, np.array([[1.0, np.nan], [0.0, np.nan]]), p),
+        (words, np.array([[1.0, np.nan, 1.0], [2.0, np.nan, 0.0]]), 2 * theta[:, 1] / theta[:, 0]),
+    ):
+        c = jg.Classifier(jnp.log(prior), density)
+        assert np.isnan(jg.impute(c, x, ~np.isnan(x))[0, 1])
+        change = jax.grad(lambda c: jg.impute(c, x, ~np.isnan(x))[1, 1])(c)  # noqa: B023
+        np.testing.assert_allclose(change.log_prior, prior * (ratio - prior @ ratio), atol=1e-12)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(change))
+
+
 def test_no_two_rows_are_filled_in_with_one_draw():
     c = jg.Classifier(jnp.zeros(1), jg.Gaussian(jnp.zeros((1, 2)), jnp.eye(2)[None]))
     x = np.tile([0.0, np.nan], (200, 1))
