@@ -410,6 +410,30 @@ def test_any_scale_gives_the_same_posterior_in_float32(covariance, shared, scale
     np.testing.assert_allclose(np.exp(jg.log_posterior(large, x * dtype(scale))), posterior, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("num_classes", "scale"),
+    [
+        *((1, [1e-36]), (1, [1e32]), (2, [1e-36]), (2, [1e32]), (2, [3e-20, 6e-20]), (2, [1e18, 2e18])),
+        *((2, [1e-36, 1e-18]), (2, [1e14, 1e32]), (2, [1e18, 1e12])),
+    ],
+)
+def test_no_square_of_a_scale_overflows_or_underflows(num_classes, scale):
+    """By logarithms of densities in longdouble."""
+    unit, scale = scale[0], np.array(scale, np.float32)[:, None]
+    mean = (unit * np.array([[0.0], [1.0]])[:num_classes]).astype(np.float32)
+    x = np.concatenate([mean, (unit * np.array([[-0.3], [30.0], [5e4]])).astype(np.float32)])
+    mine = np.broadcast_to(scale, mean.shape).astype(np.longdouble)[:, 0]
+    white = (x.astype(np.longdouble) - mean[:, 0]) / mine
+    expected = (-(white**2) / 2 - np.log(mine) - np.log(2 * np.pi) / 2).astype(float)
+    c = jg.Classifier(np.full(num_classes, -np.log(num_classes), np.float32), jg.DiagonalGaussian(mean, scale))
+    size = np.maximum(np.abs(expected), 100)
+    for verb, value in ((jg.log_likelihood, expected), (jg.log_posterior, log_softmax(expected, axis=1))):
+        found = np.asarray(verb(c, x))
+        assert found.dtype == np.float32
+        assert np.all(np.abs(found - value) <= 4e-6 * np.max(size, axis=1, keepdims=True))
+    assert np.array_equal(jg.predict(c, x), expected.argmax(axis=1))
+
+
 @pytest.mark.parametrize("estimator", [jg.LDA(), jg.QDA(), jg.GaussianNB(), jg.GDA("diagonal", shared=True)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_unequal_units_change_nothing(estimator, dtype):
