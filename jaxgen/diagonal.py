@@ -77,14 +77,14 @@ class DiagonalGaussian(NamedTuple):
 
     def _expanded(self) -> tuple[ExpandedGaussian, Bool[Array, ""]]:
         precision = 1 / jnp.broadcast_to(self.scale, self.mean.shape)
-        # Squares of rows are in range up to billions of deviations; by units in range for every scale a pass over them
-        # would take 4 % longer.
+        # Then squares of rows overflow billions of deviations away, and underflow that near. Rows in units of their own
+        # would have squares for every scale, but take 4 % longer.
         most = float(jnp.finfo(self.scale.dtype).max) ** 0.25
-        moderate = jnp.all((self.scale < most) & (precision < most))
+        in_range = jnp.all((self.scale < most) & (precision < most))
         center = jnp.mean(self.mean, axis=0)
         offset = (self.mean - center[None]) * precision
         constant = jnp.sum(jnp.log(precision) - 0.5 * offset**2, axis=-1) - 0.5 * self.num_features * LOG_2PI
-        return ExpandedGaussian(center, -0.5 * precision**2, offset * precision, constant), are_near(offset) & moderate
+        return ExpandedGaussian(center, -0.5 * precision**2, offset * precision, constant), are_near(offset) & in_range
 
     def squared_distances(self, x: Float[Array, "n d"]) -> Float[Array, "n classes"]:
         """The squared Mahalanobis distances Σ_j ((x_j − μ_kj) / σ_kj)²."""
