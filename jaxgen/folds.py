@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from functools import reduce
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxgen import arguments, host_arrays
+from jaxgen import host_arrays
 from jaxgen.programs import merge_program
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int, Real
 
     from jaxgen.arguments import AnyArray
+    from jaxgen.dealing import Folds
 
 
 # Rows that are copied without need, for parts of one shape, to those that are not.
@@ -106,23 +106,22 @@ class Deal(NamedTuple):
 
     Attributes:
         rows: of all folds.
-        members: the rows of each fold.
+        folds: which each of them belongs to.
         groups: the numbers of the folds of each group, each number in its turn; after the last one the first again,
             where there is room in the last group.
         skip: how many rows are copied before those of each fold that do not count; None where none are.
     """
 
     rows: Rows
-    members: list[Int[np.ndarray, " m"]]
+    folds: Folds
     groups: list[Int[np.ndarray, " g"]]
     skip: Int[np.ndarray, " folds"] | None
 
     @classmethod
-    def of(cls, rows: Rows, members: list[Int[np.ndarray, " m"]], *, cores: int) -> Deal:
+    def of(cls, rows: Rows, folds: Folds, *, cores: int) -> Deal:
         """As many folds for each core, where that and one shape of dense rows cost little; else one at a time."""
-        number, sizes = len(members), np.array([len(mine) for mine in members])
-        skip = (sizes.max() - sizes).astype(np.int32)
-        alike = not rows.is_sparse and skip.sum() <= _MOST_PADDING * sizes.sum()
+        number, skip = len(folds), (folds.sizes.max() - folds.sizes).astype(np.int32)
+        alike = not rows.is_sparse and skip.sum() <= _MOST_PADDING * len(folds.of_row)
         # Of every call Python and the threads' waking up take a third of a millisecond, while a core waits. Gaussian NB
         # of 100,000 × 50 in ten folds: 15 ms by ten calls, 12 by one for each of two cores.
         together = -(-number // cores)
@@ -130,11 +129,11 @@ class Deal(NamedTuple):
         if not alike or again > _MOST_PADDING * number:
             together, again = 1, 0
         groups = np.arange(number + again, dtype=np.int32).reshape(-1, together) % number
-        return cls(rows, members, list(groups), skip if alike and skip.any() else None)
+        return cls(rows, folds, list(groups), skip if alike and skip.any() else None)
 
     def copy(self, group: Int[np.ndarray, " g"]) -> Part:
         """The rows of a group."""
-        index = [self.members[f] for f in group]
+        index = [self.folds.members(f) for f in group]
         skip = None if self.skip is None else self.skip[group]
         if skip is not None:
             index = [np.pad(mine, (int(before), 0), mode="edge") for mine, before in zip(index, skip, strict=True)]
@@ -168,60 +167,3 @@ def all_but_each(parts: tuple[Any, ...], others: tuple[Any, ...] = ()) -> Iterat
     half = len(parts) // 2
     for mine, theirs in ((parts[:half], parts[half:]), (parts[half:], parts[:half])):
         yield from all_but_each(mine, (reduce(merge_program, others + theirs),))
-
-
-def fold_of_each(folds: Any, y: Int[np.ndarray, " n"]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:
-    """The fold of each row, and how many rows each fold has, of folds as `cross_validate` takes them."""
-    if isinstance(folds, str) and folds == "leave-one-out":
-        return np.arange(len(y)), np.ones(len(y), int)
-    fold = arguments.real(folds)
-    if isinstance(folds, int) or (fold is not None and fold.ndim == 0):
-        remedy = f" Of {len(y)} rows there are from 2 to {len(y)} folds; 'leave-one-out' makes each row one."
-        folds = arguments.check_integer("folds", folds, least=2, most=len(y), remedy=remedy)
-        return _stratified(y, folds)
-    if fold is None or fold.ndim != 1:
-        kind = ValueError if isinstance(folds, str) else TypeError
-        raise kind(
-            "folds must be a number of folds, the fold of each row, 0 … F − 1, or 'leave-one-out'; found "
-            f"{shorten(repr(folds), 72)}. Of splits (train, test) make that of each row: fold[test] = f in split f."
-        )
-    arguments.check_whole("folds", fold, y.shape)
-    # A number that is too high leaves another out, among the first n + 1.
-    sizes = np.bincount(fold if fold.max() < len(y) else np.minimum(fold, len(y)))
-    empty = np.flatnonzero(sizes == 0)
-    if len(empty) or len(sizes) < 2:
-        raise ValueError(
-            f"folds must be numbered 0 … F − 1, two or more, each with a row; found {int(fold.max()) + 1} of them"
-            + (f", and fold {empty[0]} is empty." if len(empty) else ".")
-        )
-    return fold, sizes
-
-
-def _stratified(y: Int[np.ndarray, " n"], number: int) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " folds"]]:
-    """The fold of each row, as scikit-learn's StratifiedKFold has it, and how many rows each fold has.
-
-    A fold has as many rows of a class as if those of one class after the other were dealt out in turn, and they follow
-    those of the fold before. The class of the first row is the first.
-    """
-    order = _order(y)
-    ordered = y[order]
-    classes = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-    fold, sizes = np.empty(len(y), np.min_scalar_type(number - 1)), np.zeros(number, int)
-    for mine in sorted(classes, key=lambda mine: mine[0]):
-        turn = np.arange(min(len(mine), number))
-        times, turn = (len(mine) - 1 - turn) // number + 1, (sizes.sum() + turn) % number
-        in_order = np.argsort(turn)
-        fold[mine] = np.repeat(turn[in_order].astype(fold.dtype), times[in_order])
-        sizes[turn] += times
-    return fold, sizes
-
-
-def members(fold: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " folds"]) -> list[Int[np.ndarray, " m"]]:
-    """The rows of each fold, of so many, in their order."""
-    return np.split(_order(fold), np.cumsum(sizes)[:-1])
-
-
-def _order(values: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """A stable sort; NumPy sorts numbers of up to 16 bits by their digits, in a tenth of the time."""
-    narrow = np.min_scalar_type(np.max(values)) if np.min(values) >= 0 else values.dtype
-    return np.argsort(values.astype(narrow, copy=False), kind="stable")

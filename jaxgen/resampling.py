@@ -10,9 +10,10 @@ import numpy as np
 
 from jaxgen import arguments, culprits, inputs, platform, threads
 from jaxgen.containers import as_matrix, is_sparse
+from jaxgen.dealing import Folds
 from jaxgen.estimator import GenerativeEstimator
 from jaxgen.fitting import check_estimator
-from jaxgen.folds import Deal, Rows, fold_of_each, members
+from jaxgen.folds import Deal, Rows
 from jaxgen.held_out import judge
 from jaxgen.host_arrays import as_jax
 from jaxgen.leave_one_out import leave_one_out
@@ -106,11 +107,11 @@ def cross_validate(
     rows = _check_rows(x, y, sample_weight, observed)
     num_classes = inputs.infer_classes("y", rows.y) if num_classes is None else num_classes
     merges = isinstance(estimator, GenerativeEstimator) and not (estimator.fills_in and observed is not None)
-    fold, sizes = fold_of_each(folds, rows.y)
-    _check_weight(fold, rows)
+    dealt = Folds.of(folds, rows.y)
+    _check_weight(dealt, rows)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
-    deal = Deal.of(rows, members(fold, sizes), cores=threads.cores())
+    deal = Deal.of(rows, dealt, cores=threads.cores())
     parts, refits = (kind_for(estimator, rows, num_classes) if merges else Fitted).of(estimator, deal, num_classes)
     return CrossValidation(*as_jax(*judge(refits, deal, parts)))
 
@@ -131,14 +132,14 @@ def _check_rows(x: Any, y: Any, sample_weight: Any, observed: Any) -> Rows:
     return Rows(x, y, weight, observed)
 
 
-def _check_weight(fold: Int[np.ndarray, " n"], rows: Rows) -> None:
+def _check_weight(folds: Folds, rows: Rows) -> None:
     """Raise where the rows outside a fold have no weight, which leaves nothing to fit to."""
     if rows.sample_weight is None:
         return
     present = inputs.weighs(rows.sample_weight, rows.x.dtype)
     if not present.any():
         culprits.raise_for_no_weight()
-    held = np.bincount(fold, present)
+    held = np.bincount(folds.of_row, present)
     if (alone := held == held.sum()).any():
         raise ValueError(
             f"folds must leave rows of some weight outside each; found all of it in fold {int(np.argmax(alone))}. Deal "

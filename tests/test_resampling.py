@@ -21,7 +21,8 @@ from sklearn.naive_bayes import BernoulliNB, CategoricalNB, ComplementNB, Gaussi
 
 import jaxgen as jg
 from jaxgen import downdating, merged_rests, platform, single_rows, threads
-from jaxgen.folds import Deal, Part, Rows, all_but_each, fold_of_each, members
+from jaxgen.dealing import Folds
+from jaxgen.folds import Deal, Part, Rows, all_but_each
 from jaxgen.held_out import _forms_program, _judge_program
 from jaxgen.refits import Fitted, FittedInTurn, Merged, kind_for
 from jaxgen.replicates import row_counts
@@ -181,16 +182,18 @@ def test_something_must_be_left_to_fit_to(estimator):
         (np.repeat([4, 0, -2], [9, 80, 23]), 9),  # a row without weight may have any label
         (np.repeat([1, 0, 3], [1, 2, 13]), 12),  # more than there are rows of most classes
         (np.arange(40) % 20, 2),
+        (np.random.default_rng(0).permutation(np.repeat(np.arange(6), [1, 2, 5, 13, 21, 34])), 17),
     ],
 )
 def test_a_number_of_folds_means_those_of_scikit_learn(labels, number):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of small classes
         splits = list(StratifiedKFold(number).split(np.zeros((len(labels), 1)), labels))
-    fold, sizes = fold_of_each(number, labels)
-    for mine, size, (_, test) in zip(members(fold, sizes), sizes, splits, strict=True):
-        np.testing.assert_array_equal(mine, test)
-        assert size == len(test)
+    folds = Folds.of(number, labels)
+    assert len(folds) == number
+    for f, (_, test) in enumerate(splits):
+        np.testing.assert_array_equal(folds.members(f), test)
+        assert folds.sizes[f] == len(test)
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
@@ -219,7 +222,7 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
 )
 def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, groups):
     rows, fold = Rows(X, Y, None, None), np.arange(N) % number
-    deal = Deal.of(rows, members(fold, np.bincount(fold)), cores=cores)
+    deal = Deal.of(rows, Folds.of(fold, Y), cores=cores)
     assert [group.tolist() for group in deal.groups] == groups
     for group in deal.groups:
         part = deal.copy(group)
