@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Int, Real
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.dealing import Folds
-
 
 # Rows that are copied without need, for parts of one shape, to those that are not.
 _MOST_PADDING = 0.125
@@ -106,22 +104,23 @@ class Deal(NamedTuple):
 
     Attributes:
         rows: of all folds.
-        folds: which each of them belongs to.
+        members: the rows of each fold.
         groups: the numbers of the folds of each group, each number in its turn; after the last one the first again,
             where there is room in the last group.
         skip: how many rows are copied before those of each fold that do not count; None where none are.
     """
 
     rows: Rows
-    folds: Folds
+    members: list[Int[np.ndarray, " m"]]
     groups: list[Int[np.ndarray, " g"]]
     skip: Int[np.ndarray, " folds"] | None
 
     @classmethod
-    def of(cls, rows: Rows, folds: Folds, *, cores: int) -> Deal:
+    def of(cls, rows: Rows, members: list[Int[np.ndarray, " m"]], *, cores: int) -> Deal:
         """As many folds for each core, where that and one shape of dense rows cost little; else one at a time."""
-        number, skip = len(folds), (folds.sizes.max() - folds.sizes).astype(np.int32)
-        alike = not rows.is_sparse and skip.sum() <= _MOST_PADDING * len(folds.of_row)
+        number, sizes = len(members), np.array([len(mine) for mine in members])
+        skip = (sizes.max() - sizes).astype(np.int32)
+        alike = not rows.is_sparse and skip.sum() <= _MOST_PADDING * sizes.sum()
         # Of every call Python and the threads' waking up take a third of a millisecond, while a core waits. Gaussian NB
         # of 100,000 × 50 in ten folds: 15 ms by ten calls, 12 by one for each of two cores.
         together = -(-number // cores)
@@ -129,11 +128,11 @@ class Deal(NamedTuple):
         if not alike or again > _MOST_PADDING * number:
             together, again = 1, 0
         groups = np.arange(number + again, dtype=np.int32).reshape(-1, together) % number
-        return cls(rows, folds, list(groups), skip if alike and skip.any() else None)
+        return cls(rows, members, list(groups), skip if alike and skip.any() else None)
 
     def copy(self, group: Int[np.ndarray, " g"]) -> Part:
         """The rows of a group."""
-        index = [self.folds.members(f) for f in group]
+        index = [self.members[f] for f in group]
         skip = None if self.skip is None else self.skip[group]
         if skip is not None:
             index = [np.pad(mine, (int(before), 0), mode="edge") for mine, before in zip(index, skip, strict=True)]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from jaxtyping import Bool, Float, Int
 
     from jaxgen.arguments import AnyArray
-    from jaxgen.dealing import Folds
     from jaxgen.folds import Deal, Part, Rows
     from jaxgen.platform import Tuning
     from jaxgen.refits import Fitted, FittedInTurn, Merged
@@ -46,12 +45,12 @@ def judge(refits: Fitted | FittedInTurn | Merged, deal: Deal, parts: list[Part])
     groups = list(zip(deal.groups, parts, strict=True))
     judged = _judge_quickly(refits, deal, groups)
     if judged is None:
-        each = partial(_judge_one_by_one, refits.by_fold(), deal.folds)
+        each = partial(_judge_one_by_one, refits.by_fold(), deal.members)
         # On the caller's thread where the classifiers are a trace, which is of it.
         traced = is_traced(refits) or is_recorded()
         judged = list(map(each, groups)) if traced else threads.over(each, groups)
     join = jnp.concatenate if is_traced(judged) else np.concatenate
-    accuracy, log_loss = (join(each)[: len(deal.folds)] for each in zip(*judged, strict=True))
+    accuracy, log_loss = (join(each)[: len(deal.members)] for each in zip(*judged, strict=True))
     return accuracy, log_loss
 
 
@@ -77,11 +76,11 @@ def _judge_quickly(
 
 
 def _judge_one_by_one(
-    without: Callable[[int], Any], dealt: Folds, group: tuple[Int[np.ndarray, " g"], Part]
+    without: Callable[[int], Any], members: list[np.ndarray], group: tuple[Int[np.ndarray, " g"], Part]
 ) -> tuple[AnyArray, AnyArray]:
     """The same of one group, by calls that check the rows."""
     folds, part = group
-    judged = [_judge(without(f), f, part.present(i), dealt.members(f)) for i, f in enumerate(map(int, folds))]
+    judged = [_judge(without(f), f, part.present(i), members[f]) for i, f in enumerate(map(int, folds))]
     stack = jnp.stack if is_traced(judged) else lambda each: np.stack([np.asarray(one) for one in each])
     accuracy, log_loss = map(stack, zip(*judged, strict=True))
     return accuracy, log_loss

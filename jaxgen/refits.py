@@ -67,7 +67,7 @@ class Fitted:
     def of(cls, estimator: Any, deal: Deal, num_classes: int) -> tuple[list[Part], Fitted]:
         """A copy of the rows of each group of folds, and the classifiers without each fold."""
         _check_all(estimator, deal.rows, num_classes)
-        classifiers = [_fitted(estimator, deal, num_classes, f) for f in range(len(deal.folds))]
+        classifiers = [_fitted(estimator, deal, num_classes, f) for f in range(len(deal.members))]
         return threads.over(deal.copy, deal.groups), cls(tuple(classifiers))
 
     def classifiers(self) -> Any:
@@ -139,7 +139,7 @@ class Merged:
             parts, statistics, bad = zip(*threads.over(summarise, deal.groups), strict=True)
         if any(np.asarray(each).any() for each in bad):
             culprits.raise_for_rows(x, labels, estimator.domain)
-        return list(parts), cls(arguments.as_floats(estimator), statistics, len(deal.folds), not rows.is_sparse)
+        return list(parts), cls(arguments.as_floats(estimator), statistics, len(deal.members), not rows.is_sparse)
 
     def rests(self) -> Any:
         """The statistics of all folds but one, stacked."""
@@ -197,7 +197,7 @@ def _check_all(estimator: Any, rows: Rows, num_classes: int) -> None:
 
 
 def _fitted(estimator: Any, deal: Deal, num_classes: int, f: int) -> Any:
-    rest = np.flatnonzero(deal.folds.of_row != f)
+    rest = np.setdiff1d(np.arange(len(deal.rows.y)), deal.members[f], assume_unique=True)
     with left_out(f"fold {f}"):
         return fit(estimator, **deal.rows.at(rest)._asdict(), num_classes=num_classes)
 

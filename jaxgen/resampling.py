@@ -111,7 +111,7 @@ def cross_validate(
     _check_weight(dealt, rows)
     if isinstance(folds, str) and merges:
         return CrossValidation(*leave_one_out(estimator, rows, num_classes))
-    deal = Deal.of(rows, dealt, cores=threads.cores())
+    deal = Deal.of(rows, dealt.members(), cores=threads.cores())
     parts, refits = (kind_for(estimator, rows, num_classes) if merges else Fitted).of(estimator, deal, num_classes)
     return CrossValidation(*as_jax(*judge(refits, deal, parts)))
 

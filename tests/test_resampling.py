@@ -190,10 +190,9 @@ def test_a_number_of_folds_means_those_of_scikit_learn(labels, number):
         warnings.simplefilter("ignore")  # of small classes
         splits = list(StratifiedKFold(number).split(np.zeros((len(labels), 1)), labels))
     folds = Folds.of(number, labels)
-    assert len(folds) == number
-    for f, (_, test) in enumerate(splits):
-        np.testing.assert_array_equal(folds.members(f), test)
-        assert folds.sizes[f] == len(test)
+    for mine, size, (_, test) in zip(folds.members(), folds.sizes, splits, strict=True):
+        np.testing.assert_array_equal(mine, test)
+        assert size == len(test)
 
 
 def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkeypatch):
@@ -222,7 +221,7 @@ def test_a_number_of_folds_shares_every_class_out_and_reads_the_data_once(monkey
 )
 def test_folds_are_dealt_to_cores_so_that_none_waits(monkeypatch, number, cores, groups):
     rows, fold = Rows(X, Y, None, None), np.arange(N) % number
-    deal = Deal.of(rows, Folds.of(fold, Y), cores=cores)
+    deal = Deal.of(rows, Folds.of(fold, Y).members(), cores=cores)
     assert [group.tolist() for group in deal.groups] == groups
     for group in deal.groups:
         part = deal.copy(group)
