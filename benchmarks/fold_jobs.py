@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,25 +52,25 @@ def cross_validation(
     x, y, classes = data(sizes)
     (n, d), cells = x.shape, getattr(x, "nnz", x.size)
     fold = np.arange(n) % FOLDS
-    if stratified:
-        for f, (_, mine) in enumerate(StratifiedKFold(FOLDS).split(np.zeros(n), y)):
-            fold[mine] = f
-    folds, splits = (FOLDS, FOLDS) if stratified else (fold, PredefinedSplit(fold))
+    folds, splitter = (FOLDS, StratifiedKFold(FOLDS)) if stratified else (fold, PredefinedSplit(fold))
 
     def ours() -> Any:
         return jg.cross_validate(estimator, x, y, folds=folds, num_classes=classes)
 
-    def left_out(f: int) -> Any:
-        rest, mine = fold != f, fold == f
+    def left_out(rest: np.ndarray, mine: np.ndarray) -> Any:
         c = jg.fit(estimator, x[rest], y[rest], num_classes=classes)
         return np.mean(jg.predict(c, x[mine]) == y[mine])
+
+    def in_a_loop() -> list[Any]:
+        masks = ((fold != f, fold == f) for f in range(FOLDS))
+        return list(starmap(left_out, splitter.split(x, y) if stratified else masks))
 
     return Job(
         sizes={"rows": n, "features": d, "classes": classes, "folds": FOLDS},
         ours=ours,
         others={
-            SKLEARN: lambda: cross_val_score(peer(), x, y, cv=splits),
-            LOOP: lambda: [left_out(f) for f in range(FOLDS)],
+            SKLEARN: lambda: cross_val_score(peer(), x, y, cv=splitter),
+            LOOP: in_a_loop,
         },
         difference=lambda ours, theirs: float(np.max(np.abs(np.asarray(ours.accuracy) - theirs))),
         read=num_bytes(x) + y.nbytes,
