@@ -174,10 +174,12 @@ class CategoricalNB(CountingEstimator[Categorical]):
         return num_features if categories.one_by_one(sizes, tuning) else sum(sizes)
 
     def rows_wanted(self, num_features: int, labels: Labels, tuning: Tuning) -> int:
-        """As many as have about an entry for each cell of the table, where they are counted one by one."""
+        """As many as have an entry for each cell of the table, or fill a block, where they are counted one by one."""
         sizes = categories.sizes_of(self.num_categories, num_features)
+        if not categories.one_by_one(sizes, tuning):
+            return 0
         cells = labels.num_classes * sum(sizes)
-        return cells // len(sizes) if categories.one_by_one(sizes, tuning) else 0
+        return max(cells // len(sizes), min(tuning.fold_elements // len(sizes), tuning.most_rows))
 
     def summarise(self, x: Any, labels: Labels) -> Counts:
         """The weight of each category in the rows of each class."""

@@ -276,12 +276,13 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
                 return self.summarise_compressed(rows, labels, entries=tuning.entries)
             rows = rows.whole()
         density = None if given is None else given.density
-        program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
         if isinstance(rows, SparseRows) or is_traced(density):
             pieces = chunks.whole(rows, labels)
         else:
             width = marginal_width(density, rows.most_missing) if isinstance(rows, PartialRows) else 0
             pieces = chunks.split(rows, labels, width=width)
+        tuning = platform.on_each_core(tuning) if len(pieces) > 1 else tuning
+        program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
         with nullcontext() if is_traced(rows, labels) else self.loading():
             return reduce(_merge_parts, chunks.run(program, pieces))
 

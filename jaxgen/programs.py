@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from jaxgen.platform import Tuning
     from jaxgen.statistics import S
 
+# Blocks of fewer rows cost more than it saves that XLA leaves them to one core.
+_FEWEST_UNDIVIDED = 768
+
 
 @partial(jax.jit, static_argnames=("block_size", "tuning"))
 def statistics_program(
@@ -76,8 +79,12 @@ def statistics_program(
             rows = blocks.num_rows(tuning.fold_elements, width, fewest=16)
         else:  # a merge costs as much as a number for each feature of each class
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)
-            rows = blocks.num_rows(tuning.fold_elements, width, fewest=fewest)
-            rows = max(min(rows, tuning.most_rows), structure.rows_wanted(x.shape[1], labels, tuning))
+            rows = min(blocks.num_rows(tuning.fold_elements, width, fewest=fewest), tuning.most_rows)
+            if tuning.divided:
+                row = (width + -width % tuning.scatter_width) * dtype.itemsize
+                undivided = (tuning.divided - 1) // row
+                rows = min(rows, undivided) if undivided >= _FEWEST_UNDIVIDED else rows
+            rows = max(rows, structure.rows_wanted(x.shape[1], labels, tuning))
         return blocks.fold(summarise, x, labels, block=min(block_size or rows, blocks.MOST_ROWS), within=within)
 
     statistics = platform.run(fold, x, labels, skip, within, given, tuning=tuning)

@@ -133,7 +133,8 @@ class Merged:
             part = deal.copy(group)  # which is read from the cache, at best
             if rows.is_sparse:
                 return part, *structure.summarise_checked(*_rows_and_labels(structure, part, num_classes))
-            return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
+            tuning = platform.on_each_core(platform.tuning_of(part))
+            return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=tuning)
 
         with concretely(), estimator.loading():
             parts, statistics, bad = zip(*threads.over(summarise, deal.groups), strict=True)
