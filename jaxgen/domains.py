@@ -128,9 +128,15 @@ def blank_absent(x: Any, labels: Labels, domain: Domain, *, look: bool = False) 
     if isinstance(labels, HardLabels) and labels.weight is None:  # then no row is absent for what it holds
         return x, labels, domain.within(x) if look or not domain.shows else jnp.ones((), bool)
     absent = labels.row_weight == 0
-    usable = _usable(x, absent, domain)
-    dropped = absent & ~usable
-    return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), jnp.all(usable | absent)
+
+    def row_by_row() -> tuple[Array, Labels, Array]:
+        usable = _usable(x, absent, domain)
+        dropped = absent & ~usable
+        return jnp.where(dropped[:, None], 0.0, x), labels.drop(dropped), jnp.all(usable | absent)
+
+    # A look at each row takes a CPU as long as all else of a fit; at the least and the largest value a quarter of that.
+    all_usable = _all_usable(x, domain)
+    return shortcut(all_usable, lambda: (x, labels, all_usable), row_by_row)
 
 
 def unusable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -> Bool[Array, " n"]:
@@ -140,6 +146,13 @@ def unusable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) 
 
 def _usable(x: Float[Array, "n d"], absent: Bool[Array, " n"], domain: Domain) -> Bool[Array, " n"]:
     return jnp.all(domain.contains(x) & (_summable(x) | ~absent[:, None]), axis=1)
+
+
+def _all_usable(x: Float[Array, "n d"], domain: Domain) -> Bool[Array, ""]:
+    """Whether all rows are usable, whichever are absent."""
+    x = lax.stop_gradient(x)
+    looked_at = jnp.stack([jnp.min(x), jnp.max(x)]) if domain.convex and x.size else x
+    return jnp.all(domain.contains(looked_at) & _summable(looked_at))
 
 
 def _summable(x: Float[Array, "..."]) -> Bool[Array, "..."]:
