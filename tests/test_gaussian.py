@@ -679,6 +679,23 @@ def test_an_absent_first_row_is_no_origin(estimator):
     np.testing.assert_allclose(single, double, atol=5e-6 * np.abs(double).max())
 
 
+@pytest.mark.parametrize("held", [np.nan, np.inf, -np.inf, 1e30, -1e19])
+@pytest.mark.parametrize("estimator", [jg.LDA(), jg.GaussianNB()])
+def test_what_an_absent_row_holds_leaves_no_trace(estimator, held):
+    x = np.random.default_rng(0).normal(size=(600, 3)).astype(np.float32)
+    y, weight = np.arange(600) % 2, np.arange(600.0, dtype=np.float32) % 3
+    x[3, 1] = held  # whose square overflows, at least together with that of another row
+    statistics = estimator.statistics(x, y, sample_weight=weight)
+    w, rows = weight[weight > 0].astype(float), x[weight > 0].astype(float)
+    for k, mine in enumerate(y[weight > 0] == np.arange(2)[:, None]):
+        mean = np.average(rows[mine], axis=0, weights=w[mine])
+        np.testing.assert_allclose(statistics.mean.value[k], mean, atol=1e-6)
+    gradient = jax.grad(lambda w: jnp.sum(estimator.statistics(x, y, sample_weight=w).mean.value))(weight)
+    assert np.isfinite(gradient).all()
+    assert gradient[3] == 0
+    assert np.count_nonzero(gradient) == 599
+
+
 @pytest.mark.parametrize(("covariance", "shared"), [("full", True), ("full", False), ("diagonal", False)])
 def test_responsibilities_at_a_large_mean_cost_no_digits_in_float32(covariance, shared):
     rng = np.random.default_rng(0)
