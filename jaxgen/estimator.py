@@ -281,8 +281,8 @@ class GenerativeEstimator(abc.ABC, Generic[S, D]):
         else:
             width = marginal_width(density, rows.most_missing) if isinstance(rows, PartialRows) else 0
             pieces = chunks.split(rows, labels, width=width)
-        tuning = platform.on_each_core(tuning) if len(pieces) > 1 else tuning
-        program = partial(statistics_program, structure, given=density, block_size=block_size, tuning=tuning)
+        options = {"block_size": block_size, "tuning": tuning, "by_cores": len(pieces) > 1}
+        program = partial(statistics_program, structure, given=density, **options)
         with nullcontext() if is_traced(rows, labels) else self.loading():
             return reduce(_merge_parts, chunks.run(program, pieces))
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Beyond so many classes one-hot rows outgrow the data, on any platform.
 _MOST_ONE_HOT = 256
 # Of so few rows a product is as good as a scatter-add, and far better where many fits are vmapped.
-_FEW_ROWS = 512
+FEW_ROWS = 512
 
 
 @pytree
@@ -69,7 +69,7 @@ class HardLabels:
     @property
     def sums_by_matmul(self) -> bool:
         """Whether sums by class are products with one-hot rows."""
-        few = jnp.asarray(self.index).shape[0] <= _FEW_ROWS
+        few = jnp.asarray(self.index).shape[0] <= FEW_ROWS
         return (few or self.tuning.class_sum == "matmul") and self.num_classes <= _MOST_ONE_HOT
 
     @property

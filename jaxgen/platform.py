@@ -8,7 +8,6 @@ knows where its data are and compiles one of them. What never runs but on the ho
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -44,7 +43,7 @@ class Tuning:
         product_columns: a product of rows is made with so many, if it has fewer and more than half of them.
         many_rows: rows that are scored, for each feature, from which a form is worth it that takes longer to make.
         most_rows: rows of a block that is folded, at most.
-        divided: bytes of an array from which XLA divides a loop over it among all cores; None where it may do so.
+        undivided: bytes of a block that is folded where each core runs a program of its own, at most.
         window: nonzeros of sparse rows that are read at a time.
         entries: nonzeros of a concrete sparse matrix that scipy's loops take at a time, at least where they add up.
         stacks: how the matrices of a stack are made of chunks of rows, and factorised by LAPACK or in its place.
@@ -66,7 +65,7 @@ class Tuning:
     product_columns: int
     many_rows: float
     most_rows: int
-    divided: int | None
+    undivided: int
     window: int
     entries: int
     stacks: Literal["in turn", "together"]
@@ -91,6 +90,9 @@ class Tuning:
 # a vector, 3.1; of 20 as much as of 32. So LDA's posterior takes 5.3 ms in place of 6.7.
 # XLA makes products of few columns in tiles of 48 numbers: scatters of 1,250 rows in strips of so many take 0.82 of
 # the time of the whole for 64 and 96 features, 0.87 for 100, 0.79 for 128, and 0.74 for 200 (1.07 for 80).
+# XLA divides a loop over 256 KiB or more among the cores. Where each runs a program of its own, the halves wait for one
+# another: fits of Gaussian NB to 400,000 × 20 and × 50 of JAX's take 14.9 and 20.2 ms so, and 12.9 and 16.3 in blocks
+# that are not divided. One program that has all cores takes 14.7 and 19.4, and in such blocks 24.7 and 28.6.
 # Twenty steps of L-BFGS with ten classes: 170 ms for 100k × 50 at once, 133 in blocks of 2^18 for each core, 119 of
 # 2^19, 138 of 2^20; 357, 273, 239 and 219 for 20k × 784. Fifteen: 121 at once and 90 in blocks; where the machine's two
 # cores share no cache for a while, 160 and 200.
@@ -122,7 +124,7 @@ CPU = Tuning(
     product_columns=16,
     many_rows=2**10,
     most_rows=2**12,
-    divided=None,
+    undivided=250_000,
     window=2**14,
     entries=2**19,
     stacks="in turn",
@@ -152,7 +154,7 @@ ACCELERATOR = Tuning(
     product_columns=1,
     many_rows=math.inf,
     most_rows=2**20,
-    divided=None,
+    undivided=2**40,
     window=2**22,
     entries=2**19,
     stacks="together",
@@ -213,17 +215,6 @@ def _check_choices(tuning: Tuning) -> None:
 def tuned(tuning: Tuning | None) -> contextlib.AbstractContextManager[None]:
     """Trace with the tuning of an eager call; without one, under a trace itself, with both."""
     return contextlib.nullcontext() if tuning is None else override(tuning)
-
-
-@cache
-def on_each_core(tuning: Tuning | None) -> Tuning | None:
-    """The tuning of a program that every core of a CPU runs for itself, at the same time.
-
-    If it divides a loop, its halves wait for a core, and for one another. Gaussian NB fits to 400,000 × 20 and × 50 of
-    JAX's, ten classes, on two cores: 14.9 and 20.2 ms, and 12.9 and 16.3 in blocks that are small enough. One program
-    that has all cores takes 14.7 and 19.4, and in such blocks 24.7 and 28.6.
-    """
-    return tuning and dataclasses.replace(tuning, divided=250_000)
 
 
 def platform_of(*trees: Any) -> str | None:

@@ -133,8 +133,7 @@ class Merged:
             part = deal.copy(group)  # which is read from the cache, at best
             if rows.is_sparse:
                 return part, *structure.summarise_checked(*_rows_and_labels(structure, part, num_classes))
-            tuning = platform.on_each_core(platform.tuning_of(part))
-            return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=tuning)
+            return part, *_statistics_program(structure, part, num_classes=num_classes, tuning=platform.tuning_of(part))
 
         with concretely(), estimator.loading():
             parts, statistics, bad = zip(*threads.over(summarise, deal.groups), strict=True)
@@ -220,7 +219,8 @@ def _statistics_program(
     def one(place: tuple[Array, Array | None]) -> tuple[S, Array]:
         first, skip = place
         within = Stretch(first, part.length)
-        return statistics_program(structure, x, labels, skip, within=within, block_size=None, tuning=tuning)
+        options = {"within": within, "block_size": None, "tuning": tuning, "by_cores": True}
+        return statistics_program(structure, x, labels, skip, **options)
 
     return lax.map(one, (part.first, part.skip))
 
