@@ -82,9 +82,10 @@ def statistics_program(
         else:  # a merge costs as much as a number for each feature of each class
             fewest = max(blocks.FEWEST_ROWS, labels.num_classes // labels.row_width)
             rows = min(blocks.num_rows(tuning.fold_elements, width, fewest=fewest), tuning.most_rows)
-            undivided = tuning.undivided // ((width + -width % tuning.scatter_width) * dtype.itemsize)
-            if by_cores and undivided > max(FEW_ROWS, _ROWS_OF_A_MERGE * labels.num_classes):
-                rows = min(rows, undivided)
+            if by_cores:
+                undivided = tuning.undivided // ((width + -width % tuning.scatter_width) * dtype.itemsize)
+                worth = undivided > max(FEW_ROWS, _ROWS_OF_A_MERGE * labels.num_classes)
+                rows = min(rows, undivided) if worth else rows
             rows = max(rows, structure.rows_wanted(x.shape[1], labels, tuning))
         return blocks.fold(summarise, x, labels, block=min(block_size or rows, blocks.MOST_ROWS), within=within)
 
